@@ -233,7 +233,7 @@ class Sink:
         """Return the outputs that have arrived, after waiting briefly for them."""
         fetched = self._reader.fetch(FETCH_RECORDS, _WAIT_S)
         arrived_ns = time.time_ns()
-        for (topic, number), reason in fetched.errors:
+        for (topic, number), reason, _ in fetched.errors:
             raise PipelineError(f"{topic}[{number}] cannot be read: {reason}")
         found = []
         for batch in fetched.batches:

@@ -190,14 +190,16 @@ class SimulatedCluster:
             message = self._codec.decode(record)
             assert isinstance(message, Heartbeat)
             said += self._state.handle(Reported(message.report))
+        newest = 0
         for _ in range(TICKS):
             self._now_ms += INTERVAL_MS // TICKS
             for message in self._state.handle(Tick(self._now_ms)):
                 said.append(message)
                 if isinstance(message, JobManagerBeat):
+                    newest = message.number
                     for record in self._codec.encode(message, self._now_ms):
                         self._codec.decode(record)
-        self._state.handle(Echoed())
+        self._state.handle(Echoed(newest))
         return [message for message in said if not isinstance(message, JobManagerBeat)]
 
     def carry_out(self, commands: Sequence[Message]) -> None:

@@ -109,6 +109,8 @@ class JobManagerDaemon:
         self._reader = ControlReader(config, topics, asker=admin)
         self._reports = ReportWriter(config)
         self._writer: CommandWriter | None = None
+        self._to_write: list[Message] = []
+        """Commands for the next transaction."""
         self._incarnation = uuid.uuid4().hex[:12]
         self._leadership = Leadership(self._incarnation)
         self._beats_sent = 0
@@ -139,10 +141,13 @@ class JobManagerDaemon:
                     self._wait.look(time.monotonic(), waits=not self._state.live)
                 self._roll_out()
                 self._lead(tick)
+                self._write_commands()
                 for record in self._reader.read(POLL_S):
                     self._receive(record)
                     if self._observer is not None:
                         self._observer.put(record, wall_clock_ms())
+                # In one transaction, as each may take seconds if Kafka is slow.
+                self._write_commands()
                 self._reports.poll()
             self._lead(LeaderStopRequested())
         finally:
@@ -160,7 +165,7 @@ class JobManagerDaemon:
             self._observer.deployed = self._rollout.deployed
 
     def _decide(self, event: Event) -> None:
-        """Pass an event to the core, and send its commands."""
+        """Pass an event to the core; its commands are sent, or written soon."""
         with self._changing:
             commands = self._state.handle(event)
         self._send(commands)
@@ -224,8 +229,8 @@ class JobManagerDaemon:
         match self._inbox.take(record):
             case Sos(epoch, author):
                 self._lead(SosRead(epoch, author))
-            case JobManagerBeat(epoch) if epoch == self._leadership.epoch:
-                self._decide(Echoed())
+            case JobManagerBeat(epoch, number=number) if epoch == self._leadership.epoch:
+                self._decide(Echoed(number))
             case Threads(report) | Heartbeat(report):
                 if report.leaving and report.incarnation == self._state.live.get(report.tm_id):
                     logger.info("TaskManager is leaving", task_manager=report.tm_id)
@@ -252,7 +257,6 @@ class JobManagerDaemon:
                 beats.count, beats.last_s = beats.count + 1, time.monotonic()
 
     def _send(self, commands: list[Message]) -> None:
-        fenced = []
         for command in commands:
             _log(command)
             if isinstance(command, JobManagerBeat):
@@ -262,10 +266,13 @@ class JobManagerDaemon:
                 # Repeated anyway, and harmless from a JobManager that no longer leads.
                 self._reports.write(self._codec.encode(command, wall_clock_ms()))
             else:
-                fenced.append(command)
-        if not fenced or self._writer is None:
+                self._to_write.append(command)
+
+    def _write_commands(self) -> None:
+        commands, self._to_write = self._to_write, []
+        if not commands or self._writer is None:
             return
-        records = [r for command in fenced for r in self._codec.encode(command, wall_clock_ms())]
+        records = [r for command in commands for r in self._codec.encode(command, wall_clock_ms())]
         try:
             self._writer.write(records)
         except (FencedError, TransactionFailedError, NonRetriableError) as error:

@@ -26,7 +26,12 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Echoed:
-    """This JobManager read its own heartbeat back: Kafka accepts and delivers messages."""
+    """This JobManager read its own heartbeat back: Kafka accepts and delivers messages.
+
+    All reports that it reads from now on were written after that heartbeat.
+    """
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)

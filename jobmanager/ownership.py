@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from kafka_pipeline.common.protocol.messages import ProcessorReplica
+from kafka_pipeline.common.protocol.messages import MISSED_BEATS, ProcessorReplica
 from kafka_pipeline.common.protocol.reported_tasks import ReportedTasks
 from kafka_pipeline.common.protocol.suspects import Suspect
 from kafka_pipeline.common.tasks import TaskId
@@ -62,7 +62,10 @@ class LiveTaskManager:
     """The number of the last command sent."""
     carried_out: int
     """The number of the last command that a report confirmed."""
-    sent_at_ms: int = 0
+    sent_at_beat: int = 0
+    """The number of the JobManager's last heartbeat before that command."""
+    patience_beats: int = MISSED_BEATS
+    """How many heartbeats of the JobManager later a report must confirm it."""
     tasks: dict[TaskId, OwnedTask] = field(default_factory=dict)
     """The tasks that it owns."""
     revoking: dict[TaskId, None] = field(default_factory=dict)

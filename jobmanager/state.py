@@ -34,6 +34,8 @@ T = TypeVar("T")
 REVOKE_TIMEOUT_BEATS = 20
 MOST_MOVES = 32
 """How many tasks a TaskManager must give back at a time, to be moved to others."""
+MOST_PATIENCE_BEATS = 48
+"""The most heartbeats between two repetitions of a command that is not confirmed."""
 MOST_FORMER = 1000
 """How many former TaskManager processes are remembered, to ignore their late reports."""
 
@@ -73,6 +75,12 @@ class JobManagerState:
         self._is_rebalance_due = False
         """Whether a task has become free and has no owner yet."""
         self._beat_at_ms = 0
+        self._beats = 0
+        """The number of the last heartbeat that was sent."""
+        self._echoed = 0
+        """The number of the last one that came back."""
+        self._farewells: list[Processors] = []
+        """Commands to TaskManagers that are down: they read them if they come back."""
         self._commands: list[Message] = []
         self._next = NextCommands()
 
@@ -135,8 +143,9 @@ class JobManagerState:
             case Reported(report):
                 if self._epoch >= 0 and self._now_ms >= 0:
                     self._on_report(report)
-            case Echoed():
+            case Echoed(number):
                 self._controller.echo()
+                self._echoed = max(self._echoed, min(number, self._beats))
             case PipelineChanged(replicas, held, held_tasks, task_managers):
                 self._held, self._held_tasks = held, held_tasks
                 self._tm_number = max(self._least_number, task_managers)
@@ -218,8 +227,14 @@ class JobManagerState:
         self._time_out_revocations()
         if self._now_ms >= self._beat_at_ms:
             self._beat_at_ms = self._now_ms + self._interval_ms
+            self._beats += 1
             beat = JobManagerBeat(
-                self._epoch, 0, self.owners, held=self._held, held_tasks=self._held_tasks
+                self._epoch,
+                0,
+                self.owners,
+                held=self._held,
+                held_tasks=self._held_tasks,
+                number=self._beats,
             )
             self._commands.append(beat)
 
@@ -249,7 +264,7 @@ class JobManagerState:
             self._take_in(report, manager)
         elif report.beat > manager.beat:
             manager.beat = report.beat
-            self._remove(tm_id)
+            self._remove(tm_id, has_left=True)
 
     def _refuse(self, report: Report, reason: str) -> None:
         self._commands.append(Refused(report.tm_id, report.incarnation, self._epoch, reason))
@@ -258,7 +273,9 @@ class JobManagerState:
         """Let a TaskManager take part, once a report shows which tasks it runs."""
         tm_id = report.tm_id
         carried_out = report.sequence if report.epoch == self._epoch else 0
-        manager = LiveTaskManager(report.incarnation, report.threads, -1, carried_out, carried_out)
+        manager = LiveTaskManager(
+            report.incarnation, report.threads, -1, carried_out, carried_out, self._beats
+        )
         if not manager.runs.take(report):
             self._ask(report)
             return
@@ -349,10 +366,21 @@ class JobManagerState:
             return True
         return status.state is TaskState.FAILED and task_id in manager.unexpected
 
-    def _remove(self, tm_id: int) -> None:
-        """Remove a TaskManager that is down or has left, and give its tasks to others."""
+    def _remove(self, tm_id: int, *, has_left: bool = False) -> None:
+        """Remove a TaskManager that is down or has left, and give its tasks to others.
+
+        One that is down may come back: then it first reads that its tasks belong to others.
+        """
         self._controller.forget(tm_id)
         manager = self._managers.pop(tm_id)
+        known = dict.fromkeys((*manager.tasks, *manager.runs.tasks))
+        if known and not has_left:
+            manager.sequence += 1
+            self._farewells.append(
+                Processors(
+                    tm_id, manager.incarnation, self._epoch, manager.sequence, revoke=tuple(known)
+                )
+            )
         _remember(self._former, manager.incarnation, (manager.beat, manager.sequence))
         self._next.forget(tm_id)
         self._down.add(tm_id)
@@ -445,7 +473,12 @@ class JobManagerState:
                 self._next.assign(tm_id, task_id)
         self._go_on_moving(manager)
         self._revoke_unexpected(tm_id, manager)
-        if manager.carried_out < manager.sequence and self._is_overdue(manager.sent_at_ms):
+        if manager.carried_out >= manager.sequence:
+            manager.patience_beats = MISSED_BEATS
+        elif self._echoed - manager.sent_at_beat >= manager.patience_beats:
+            # Not by the clock: this report may be old, as commands can block. If they do because
+            # Kafka is slow, repetitions make it worse, so each one gets twice the time.
+            manager.patience_beats = min(2 * manager.patience_beats, MOST_PATIENCE_BEATS)
             self._repeat(tm_id)
 
     def _revoke_unexpected(self, tm_id: int, manager: LiveTaskManager) -> None:
@@ -490,10 +523,13 @@ class JobManagerState:
             self._go_on_moving(manager)
 
     def _flush(self) -> None:
+        farewells, self._farewells = self._farewells, []
+        if self._managers:  # without any, nobody else has their tasks
+            self._commands += farewells
         for tm_id, command in self._next.take():
             manager = self._managers[tm_id]
             manager.sequence += 1
-            manager.sent_at_ms = self._now_ms
+            manager.sent_at_beat = self._beats
             for task_id in (*command.assign, *command.revoke):
                 if task_id in manager.tasks:
                     manager.tasks[task_id].commanded = manager.sequence

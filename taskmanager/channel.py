@@ -46,7 +46,7 @@ _TELL_TIMEOUT_S = 10.0
 BUSY_WAIT_S = 1.0
 """How long `dump` and `kill` wait while another message is being sent to the same worker."""
 
-_PING = encode(Ping())
+_PINGS = {is_sure: encode(Ping(is_sure)) for is_sure in (False, True)}
 
 logger = structlog.get_logger()
 
@@ -109,8 +109,8 @@ class DriverChannel:
         """Send to a thread's worker, if one is connected."""
         self._send(thread, message, -1)
 
-    def ping(self) -> None:
-        """Send a sign of life to all workers. Never blocks.
+    def ping(self, is_sure: bool) -> None:
+        """Send a sign of life to all workers, and whether tasks may fence others. Never blocks.
 
         Two kinds of worker are skipped: one that is being sent another message, which also counts
         as a sign of life, and one that has not read for so long that its connection is full.
@@ -121,7 +121,7 @@ class DriverChannel:
                 continue
             try:
                 if worker.takes_more:
-                    worker.connection.send_bytes(_PING)
+                    worker.connection.send_bytes(_PINGS[is_sure])
             except (OSError, ValueError):
                 pass  # The worker has just hung up; `_serve` notices.
             finally:
@@ -264,6 +264,8 @@ class WorkerChannel:
         self.on_ask: Callable[[Ask], None] = lambda _: None
         """Called with each query of state, on the thread that reads; it must not block."""
         self.is_lost = False
+        self.on_ping: Callable[[bool], None] = lambda _: None
+        """Called with each ping's `is_sure`, likewise."""
         self.last_heard_s = time.monotonic()
         self.send(Hello(thread, os.getpid(), here()))
         threading.Thread(target=self._read, name="channel", daemon=True).start()
@@ -315,8 +317,8 @@ class WorkerChannel:
             self._inbox.put(error)
             return
         match message:
-            case Ping():
-                pass
+            case Ping(is_sure):
+                self.on_ping(is_sure)
             case Dump():
                 faulthandler.dump_traceback(all_threads=True)
             case Die():

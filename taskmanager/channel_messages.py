@@ -53,7 +53,9 @@ class Die(_Message, frozen=True):
 
 
 class Ping(_Message, frozen=True):
-    """The driver is alive."""
+    """The driver is alive; `is_sure` tells whether tasks may fence others (`Contact`)."""
+
+    is_sure: bool
 
 
 class Dump(_Message, frozen=True):

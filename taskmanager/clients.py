@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -45,7 +45,7 @@ class TransactionalProducer(Protocol):
 
     @property
     def is_suspect(self) -> bool: ...
-    def fence(self, timeout_s: float) -> None: ...
+    def fence(self, timeout_s: float, require: Callable[[], None] = ...) -> None: ...
     def begin(self) -> None: ...
     def size_limit(self, topic: str) -> int: ...
     def learn_size_limit(self, topic: str, limit: int) -> None: ...
@@ -94,6 +94,9 @@ class Clients(Protocol):
     def brokers(self) -> Brokers:
         """The client that all tasks share; any number of threads may use it."""
 
+    def new_brokers(self) -> Brokers:
+        """Connect a client that knows no leader of any partition yet."""
+
     def reader(self, group: str, *, is_watched: bool = False) -> Reader:
         """Connect a reader that uses the consumer group `group`.
 
@@ -124,6 +127,11 @@ class KafkaClients:
     def brokers(self) -> Admin:
         """See `Clients.brokers`."""
         return self._admin
+
+    def new_brokers(self) -> Admin:
+        """See `Clients.new_brokers`."""
+        with _repeated_without_token():
+            return Admin(self._config)
 
     def reader(self, group: str, *, is_watched: bool = False) -> PartitionReader:
         """See `Clients.reader`."""

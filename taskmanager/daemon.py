@@ -46,6 +46,8 @@ from kafka_pipeline.taskmanager import channel_messages
 from kafka_pipeline.taskmanager.channel import DriverChannel
 from kafka_pipeline.taskmanager.events import (
     AssignTask,
+    CatchUp,
+    CaughtUp,
     CodeChanged,
     Command,
     DumpThread,
@@ -53,6 +55,7 @@ from kafka_pipeline.taskmanager.events import (
     Exit,
     KillThread,
     LaunchThread,
+    ReportConfirmed,
     ReportWaiting,
     RevokeTask,
     StopRequested,
@@ -88,6 +91,9 @@ class TaskManagerDaemon:
     _reload_is_due = False
     """Whether a signal asks for the user's code to be read again."""
     _had_queries = False
+    _catches_up = False
+    """Whether commands are to be read up to where they ended when that was asked."""
+    _was_sure = True
 
     def __init__(
         self,
@@ -151,7 +157,7 @@ class TaskManagerDaemon:
         signals.hold()
         self._spark = SparkRunner(config, tm_id, threads)
         self._channel = DriverChannel(self._spark.bind_host, self._on_message)
-        self._leases = LeaseKeeper(config.heartbeat_interval_ms, self._channel.ping)
+        self._leases = LeaseKeeper(config.heartbeat_interval_ms, self._ping)
         readable = Readable.of(config, place=f"TaskManager {tm_id} at {socket.gethostname()}")
         self._queries = QueryServer(
             self._spark.bind_host,
@@ -197,22 +203,42 @@ class TaskManagerDaemon:
             raise SupersededError(f"the JobManager refuses this TaskManager: {self._exit.refusal}")
         self._log.info("TaskManager stopped")
 
+    def _ping(self) -> None:
+        self._channel.ping(self._state.contact.is_sure)
+
     def _tick(self) -> None:
         self._monitoring.turned()
         if self._reload_is_due:
             self._reload_is_due = False
             self._reload()
-        self._writer.poll()
+        if self._writer.poll():
+            self._handle(ReportConfirmed())
         for record in self._reader.read(POLL_S):
             message = self._inbox.take(record)
             if isinstance(message, Sos | Processors | Refused | ReportRequest):
                 self._handle(message)
+        if self._catches_up and self._reader.is_at_end:
+            self._catches_up = False
+            self._handle(CaughtUp())
         # Only events that are already queued, so that ticks and reports are not delayed, however
         # many events arrive meanwhile.
         for _ in range(self._events.qsize()):
             self._handle(self._events.get_nowait())
         self._handle(Tick(int(time.monotonic() * 1000)))
+        self._log_doubt()
         self._wait.look(time.monotonic(), waits=not self._state.is_registered)
+
+    def _log_doubt(self) -> None:
+        if self._state.contact.is_sure is self._was_sure:
+            return
+        self._was_sure = self._state.contact.is_sure
+        if self._was_sure:
+            self._log.info("all commands are read: tasks may start again")
+        else:
+            self._log.warning(
+                "Kafka does not confirm reports, so others may own the tasks: none starts again "
+                "before all commands are read"
+            )
 
     def _reload(self) -> None:
         """Have the workers start again with the user's code as it is in the folders now.
@@ -251,6 +277,9 @@ class TaskManagerDaemon:
                 self._writer.write(self._codec.encode(command, wall_clock_ms()))
             case LaunchThread(thread):
                 self._launch(thread)
+            case CatchUp():
+                self._reader.look_for_end()
+                self._catches_up = True
             case ReportWaiting(thread):
                 self._log.warning(
                     "PipelineThread does not come up: Spark still starts it, has no free slot for "

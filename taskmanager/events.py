@@ -78,6 +78,16 @@ class ThreadLost:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportConfirmed:
+    """Kafka has confirmed a report of this TaskManager."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """All commands have been read that there were when `CatchUp` came."""
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     """The operator wants the TaskManager to shut down cleanly."""
 
@@ -100,7 +110,16 @@ ThreadEvent = (
 )
 
 Event = (
-    Tick | ThreadEvent | StopRequested | CodeChanged | Sos | Processors | Refused | ReportRequest
+    Tick
+    | ThreadEvent
+    | ReportConfirmed
+    | CaughtUp
+    | StopRequested
+    | CodeChanged
+    | Sos
+    | Processors
+    | Refused
+    | ReportRequest
 )
 
 
@@ -116,6 +135,11 @@ class ReportWaiting:
     """Log that a PipelineThread was launched long ago but has not come up."""
 
     thread: int
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """Find out where the commands end now; `CaughtUp` follows when they are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +195,7 @@ Command = (
     | StopThread
     | DumpThread
     | KillThread
+    | CatchUp
     | Threads
     | Heartbeat
     | Exit

@@ -243,8 +243,11 @@ class _Copy:
 
     def _take(self, fetched: Fetched) -> None:
         assert self._task is not None
-        for (topic, number), problem in fetched.errors:
-            raise self._non_retriable(f"{topic}[{number}]: {problem}")
+        for error in fetched.errors:
+            if error.is_out_of_range:
+                # The next start reads the topic from its first record on.
+                raise TransactionFailedError(self._named(str(error)))
+            raise self._non_retriable(str(error))
         for batch in fetched.batches:
             try:
                 self._task.add(batch)
@@ -260,4 +263,7 @@ class _Copy:
         return reason(error, with_values=self._config.log_record_values)
 
     def _non_retriable(self, reason: str) -> NonRetriableError:
-        return NonRetriableError(f'global store "{self._definition.store.name}": {reason}')
+        return NonRetriableError(self._named(reason))
+
+    def _named(self, reason: str) -> str:
+        return f'global store "{self._definition.store.name}": {reason}'

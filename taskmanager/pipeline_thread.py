@@ -94,6 +94,7 @@ class PipelineThread:
         self._report_at_s = self._check_at_s = self._update_at_s = 0.0
         self._reported: dict[TaskId, TaskStatus] = {}
         self._sent_times: dict[TaskId, channel_messages.TaskTimes] = {}
+        channel.on_ping = context.gate.set
         if config.state_port is not None:
             channel.on_ask = StateAnswers(self._tasks, self._lag_of, channel.send).take
 
@@ -194,8 +195,8 @@ class PipelineThread:
                         running.add(batch)
                     case End(partition=partition, offset=offset):
                         running.reached_end(partition, offset)
-                    case Lost(reason=reason):
-                        raise running.loss_of_input(reason)
+                    case Lost(error=error):
+                        raise running.loss_of_input(error)
                 fed[task_id] = running
             except BaseException as raised:
                 self._dependency_failed(task_id, as_exception(raised))

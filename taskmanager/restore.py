@@ -38,8 +38,8 @@ def restore(
     Reads up to the high watermark at the time of the call: the last stable offset would leave out
     committed records after a dead writer's open transaction, so fence that writer first.
     `progress(restored, total)` reports offsets. Returns the number of records read. Blocks until
-    done. Raises `TransactionFailedError` if the brokers deliver nothing for 60 s, or delete records
-    before they are read, and `NonRetriableError` if they refuse to deliver records.
+    done. Raises `TransactionFailedError` if the brokers deliver nothing for 60 s, or do not have
+    the next offset (any more), and `NonRetriableError` if they refuse to deliver records.
     """
     end = brokers.high_watermarks([partition])[partition]
     begin = brokers.oldest_offsets([partition])[partition]
@@ -63,10 +63,11 @@ def restore(
     fetch = partial(reader.fetch_changes, _FETCH_RECORDS, _FETCH_WAIT_S)
     for fetched, left in read_to_end(reader, {partition: end}, fetch, STALL_TIMEOUT_S):
         position = reader.positions[partition]
-        for _, reason in fetched.errors:
-            if brokers.oldest_offsets([partition])[partition] > position:
-                raise TransactionFailedError(f"records were deleted during the restore: {reason}")
-            raise NonRetriableError(reason)
+        for error in fetched.errors:
+            if error.is_out_of_range:
+                # The position was within the topic just now.
+                raise TransactionFailedError(f"the topic changed during the restore: {error}")
+            raise NonRetriableError(error.reason)
         changes.update(fetched.last)
         size += sum(map(len, filter(None, fetched.last.values())))
         records += fetched.records

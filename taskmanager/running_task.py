@@ -12,6 +12,7 @@ from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.data import ReadError
 from kafka_pipeline.common.monitoring.times import TimeCounter
 from kafka_pipeline.common.protocol.key_warnings import KeyWarning
 from kafka_pipeline.common.protocol.status import TaskState
@@ -27,7 +28,9 @@ from kafka_pipeline.taskmanager.clients import Clients, Reader
 from kafka_pipeline.taskmanager.global_stores import GlobalStores
 from kafka_pipeline.taskmanager.lag_watch import LagWatch
 from kafka_pipeline.taskmanager.marks import Marks
+from kafka_pipeline.taskmanager.offset_doubt import OffsetDoubt
 from kafka_pipeline.taskmanager.query_channel import RemoteQueries
+from kafka_pipeline.taskmanager.start_gate import StartGate
 from kafka_pipeline.taskmanager.task_stores import TaskStores
 from kafka_pipeline.taskmanager.time_watch import TimeWatch
 from kafka_pipeline.taskmanager.user_errors import UserErrorLog
@@ -55,6 +58,8 @@ class TaskContext:
     """Key warnings that were logged: the tasks of a processor find the same ones."""
     marks: Marks = field(default_factory=Marks)
     """The calls of user code that are in progress."""
+    gate: StartGate = field(default_factory=StartGate)
+    """Closed while the tasks may belong to other TaskManagers."""
 
 
 @dataclass(slots=True)
@@ -86,6 +91,8 @@ class TaskMemory:
     """The committed positions at this task's last look-up or commit."""
     key_warnings: tuple[KeyWarning, ...] = ()
     """The results of the last start's check of the inputs' keys."""
+    doubt: OffsetDoubt = field(default_factory=OffsetDoubt)
+    """The positions that a leader does not have, until others have confirmed or denied that."""
 
     def resume_counts(self, positions: Iterable[Committed]) -> None:
         """Continue the counts of rejected and dropped records from the committed positions."""
@@ -228,7 +235,7 @@ class RunningTask(ABC):
         self._ends[partition] = offset
 
     @abstractmethod
-    def loss_of_input(self, reason: str) -> EngineError:
+    def loss_of_input(self, error: ReadError) -> EngineError:
         """Return the error for a task one of whose partitions cannot be read any further."""
 
     def is_full(self, partition: Partition) -> bool:

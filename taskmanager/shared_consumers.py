@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.data import ReadError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.clients import Reader
@@ -39,7 +40,7 @@ class Lost:
 
     task: TaskId
     running: RunningTask
-    reason: str
+    error: ReadError
 
 
 Fetched = FetchedRecords | End | Lost
@@ -199,20 +200,19 @@ class SharedConsumers:
                     feed.next = max(feed.next, offset)
                     feed.is_at_its_end = feed.is_confirmed = True
                     yield from _end(feed, list(feed.tasks))
-            for partition, reason in fetched.errors:
-                if feed := consumer.feeds.get(partition):
-                    yield from self._error(consumer, feed, reason)
+            for error in fetched.errors:
+                if feed := consumer.feeds.get(error.partition):
+                    yield from self._error(consumer, feed, error)
 
     def close(self) -> None:
         """Close the consumers."""
         for consumer in self._consumers:
             consumer.reader.close()
 
-    def _error(self, consumer: _SharedConsumer, feed: _Feed, reason: str) -> Iterator[Lost]:
-        topic, number = feed.partition
+    def _error(self, consumer: _SharedConsumer, feed: _Feed, error: ReadError) -> Iterator[Lost]:
         for task_id, task in list(feed.tasks.items()):
             if task.read[feed.partition] <= feed.next:
-                yield Lost(task_id, task, f"{topic}[{number}]: {reason}")
+                yield Lost(task_id, task, error)
             else:
                 # This task is ahead of the consumer, so the error may not concern it.
                 consumer.leave(feed, task_id)

@@ -9,6 +9,7 @@ from typing import Any
 
 from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.kafka.clients import Partition, TransactionFailedError
+from kafka_pipeline.common.kafka.data import ReadError
 from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.stores.segments import SegmentedStore
@@ -98,9 +99,9 @@ class StandbyTask(RunningTask):
         self.read[partition] = max(offset, self.read[partition])
         self._note(self.read)
 
-    def loss_of_input(self, reason: str) -> EngineError:
+    def loss_of_input(self, error: ReadError) -> EngineError:
         """Return a `TransactionFailedError`; a new start finds out what the topics still have."""
-        return TransactionFailedError(reason)
+        return TransactionFailedError(str(error))
 
     def release(self) -> None:
         """Close the stores, which keep their positions."""

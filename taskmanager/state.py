@@ -20,8 +20,11 @@ from kafka_pipeline.common.protocol.status import TaskState, TaskStatus, ThreadS
 from kafka_pipeline.common.protocol.suspects import Death, after_death, as_suspects
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.taskmanager.contact import Contact
 from kafka_pipeline.taskmanager.events import (
     AssignTask,
+    CatchUp,
+    CaughtUp,
     CodeChanged,
     Command,
     DumpThread,
@@ -29,6 +32,7 @@ from kafka_pipeline.taskmanager.events import (
     Exit,
     KillThread,
     LaunchThread,
+    ReportConfirmed,
     ReportWaiting,
     RevokeTask,
     StopRequested,
@@ -52,8 +56,6 @@ MAX_RELAUNCH_BEATS = 32
 CALM_BEATS = 60
 HANG_TIMEOUTS = 2
 HANG_MARGIN_MS = 10_000
-
-
 CALM_MS = 600_000
 """How long a suspect keeps a worker of its own after the last death."""
 
@@ -63,8 +65,6 @@ _WAITS = (
     "its PipelineThread does not come up: Spark still starts it, has no free slot for it, or its "
     "worker hangs"
 )
-
-
 _NEW_CODE = "the code has changed: its PipelineThread starts again with it"
 _ALONE = "it has a worker of its own for now"
 _HUNG = "it held the interpreter's lock, or hung otherwise, and was ended"
@@ -156,6 +156,7 @@ class TaskManagerState:
         self._now_ms = 0
         self._next_thread = 0
         self._is_launched = False
+        self.contact = Contact(heartbeat_interval_ms)
         self._introduce_at_ms: int | None = None
         """When to introduce itself; `None` if it need not."""
         self._heartbeat_at_ms: int | None = None
@@ -227,6 +228,11 @@ class TaskManagerState:
                     self._on_lost(thread, goes_on=True)
             case ThreadLost(thread):
                 self._on_lost(thread)
+            case ReportConfirmed():
+                if self.contact.confirmed(self._now_ms):
+                    self._commands.append(CatchUp())
+            case CaughtUp():
+                self.contact.caught_up()
             case StopRequested():
                 self._on_stop()
             case CodeChanged(code):
@@ -238,6 +244,7 @@ class TaskManagerState:
         # This process was paused that long. Its threads may have run meanwhile, or paused too.
         paused_ms = max(now_ms - self._now_ms - self._interval_ms, 0)
         self._now_ms = now_ms
+        self.contact.tick(now_ms)
         if not self._is_launched:
             self._is_launched = True
             paused_ms = 0

@@ -12,6 +12,7 @@ from typing import Any
 from kafka_pipeline.common.committed import Committed, InputProgress, offsets_of
 from kafka_pipeline.common.errors import EngineError, as_exception
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
+from kafka_pipeline.common.kafka.data import ReadError
 from kafka_pipeline.common.process.fault_points import reach
 from kafka_pipeline.common.protocol.key_warnings import KeyWarning
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
@@ -214,9 +215,11 @@ class Task(RunningTask):
         watch, task = self._context.lag_watch, self._replica.task
         watch.nothing_between(task, partition, self.read[partition], offset)
 
-    def loss_of_input(self, reason: str) -> EngineError:
-        """Return a `NonRetriableError`: no records are skipped."""
-        return NonRetriableError(reason)
+    def loss_of_input(self, error: ReadError) -> EngineError:
+        """Return a `NonRetriableError`: no records are skipped. See also `OffsetDoubt`."""
+        if error.is_out_of_range:
+            return self._memory.doubt.claim(error)
+        return NonRetriableError(str(error))
 
     def is_full(self, partition: Partition) -> bool:
         """Whether so many of a partition's records are waiting that no more should be fetched."""

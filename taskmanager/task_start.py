@@ -32,7 +32,7 @@ from kafka_pipeline.streams.event_time.progress import Progress
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.units import group_of, settings_of, sharing_key, valued
 from kafka_pipeline.streams.stores.bytes_store import StoreBytes
-from kafka_pipeline.taskmanager.clients import Reader
+from kafka_pipeline.taskmanager.clients import Reader, TransactionalProducer
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext, TaskMemory
 from kafka_pipeline.taskmanager.task import KafkaOutputTopics, Task
 from kafka_pipeline.taskmanager.task_rights import written_topics
@@ -40,6 +40,9 @@ from kafka_pipeline.taskmanager.task_stores import TaskStores, store_identity, t
 from kafka_pipeline.taskmanager.user_errors import UserCodeError, log_context
 
 START_TIMEOUT_S = 60
+_COORDINATOR_TIMEOUT_S = 20
+"""How long one client waits for a group's coordinator. The next one may find another: the broker
+that this one has found may be cut off from the others."""
 
 
 class StartCancelledError(Exception):
@@ -180,11 +183,11 @@ class ProcessorStart(TaskStart):
             # start has its own reader, since only one thread may use each.
             with closing(clients.reader(self._group)) as reader:
                 reach("before-fence")
-                self._require_wanted()  # another TaskManager may run it by now
-                producer.fence(START_TIMEOUT_S)
+                self._fence(producer)
                 # Not before the fence: until then, the former owner could still commit.
                 committed = self._committed(reader)
                 positions = self._find_positions(group, committed)
+                self._resolve_doubt(offsets_of(positions))
                 self._warn_of_times(positions)
                 self._context.lag_watch.done_up_to(replica.task, offsets_of(positions))
                 stores = TaskStores(
@@ -227,6 +230,18 @@ class ProcessorStart(TaskStart):
             positions=positions,
             group_metadata=group_metadata,
         )
+
+    def _fence(self, producer: TransactionalProducer) -> None:
+        """Take the transactional id over, unless another TaskManager may run the task by now."""
+        gate = self._context.gate
+        place = "the JobManager's commands, as others may own the task"
+        self.wait = StartWait(place, time.monotonic()) if not gate.is_open else None
+        try:
+            gate.wait(self._require_wanted)
+        finally:
+            self.wait = None
+        self._require_wanted()
+        producer.fence(START_TIMEOUT_S, gate.require_open)
 
     def _resume_sinks(self, nodes: GroupTask, committed: Mapping[Partition, Committed]) -> None:
         """Let results outside of Kafka go on; if that fails, the nodes are closed."""
@@ -376,7 +391,7 @@ class ProcessorStart(TaskStart):
         partitions = [(topic, self._replica.task.partition) for topic in self._replica.in_topics]
         self.wait = StartWait(f"the coordinator of group {self._group}", time.monotonic())
         try:
-            committed = reader.committed(partitions, START_TIMEOUT_S)
+            committed = reader.committed(partitions, _COORDINATOR_TIMEOUT_S)
         finally:
             self.wait = None
         require_not_rewound(self._memory, offsets_of(committed))
@@ -395,6 +410,14 @@ class ProcessorStart(TaskStart):
         offsets = brokers.stable_ends(at_end) | brokers.oldest_offsets(at_start)
         known = {**committed, **{place: Committed(offset) for place, offset in offsets.items()}}
         return {partition: known[partition] for partition in partitions}
+
+    def _resolve_doubt(self, positions: Mapping[Partition, int]) -> None:
+        """Ask about positions that a leader did not have. Raises as `OffsetDoubt.weigh` does."""
+        doubt = self._memory.doubt
+        if partitions := doubt.partitions:
+            brokers = self._context.clients.new_brokers()
+            oldest, ends = brokers.oldest_offsets(partitions), brokers.high_watermarks(partitions)
+            doubt.weigh(positions, oldest, ends)
 
     def _warn_of_times(self, positions: Mapping[Partition, Committed]) -> None:
         """Log committed times that are too far in the future: all records since may be late."""

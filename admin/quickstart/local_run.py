@@ -174,7 +174,7 @@ class _Arrivals:
     def read(self, wait_s: float) -> bool:
         """Count what has arrived, waiting up to `wait_s` for it; return whether something has."""
         fetched = self._reader.fetch(_FETCH_RECORDS, wait_s)
-        for (topic, number), reason in fetched.errors:
+        for (topic, number), reason, _ in fetched.errors:
             raise UnavailableError(f"{topic}[{number}] cannot be read: {reason}")
         for batch in fetched.batches:
             self.records += len(batch)

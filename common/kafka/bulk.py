@@ -180,6 +180,6 @@ def _read(
 
 
 def _batches(fetched: Fetched) -> list[RecordBatch]:
-    for (topic, number), reason in fetched.errors:
+    for (topic, number), reason, _ in fetched.errors:
         raise UnavailableError(f"{topic}[{number}] cannot be read: {reason}")
     return fetched.batches

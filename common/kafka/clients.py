@@ -71,15 +71,14 @@ _RIGHT_ON = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "on the cluster",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Write of a transactional id",
 }
+_OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 _OFFSET = (
     "the offset to continue from is not in the topic: its record was deleted before it was "
-    "processed, or the topic has lost its end. If neither happened, a broker that was cut off from "
-    "the others gave an old answer: start the task again with `pipeline restart`"
+    "processed, or the topic has lost its end"
 )
 # Hints for the user, where the error itself gives none.
 _NON_RETRIABLE = {
-    KafkaError._AUTO_OFFSET_RESET: _OFFSET,
-    KafkaError.OFFSET_OUT_OF_RANGE: _OFFSET,
+    **dict.fromkeys(_OUT_OF_RANGE, _OFFSET),
     KafkaError.INVALID_RECORD: (
         "the topic refuses a record: it is compacted, or the brokers check records against a "
         "schema, and that has changed since the task started. Start the task again with "
@@ -156,6 +155,8 @@ def client_config(config: Config, kind: ClientKind, **settings: Any) -> dict[str
         "reconnect.backoff.max.ms": 1000,
         # With the default, a client may wait up to 60 s for a broker that hangs.
         "socket.timeout.ms": _ANSWER_MS,
+        # With the default, up to 30 s for a connection to a host that is silent; Java waits 10 s.
+        "socket.connection.setup.timeout.ms": _ANSWER_MS,
     }
     for prefix in ("", f"{kind}."):
         for name, value in config.kafka.items():
@@ -253,6 +254,15 @@ def forget_leaders(settings: dict[str, Any]) -> None:
     lower(settings, "metadata.max.age.ms", _LEADERS_AGE_MS)
 
 
+def follow_leaders(settings: dict[str, Any]) -> None:
+    """Let a client that reads look up the leaders of its topics again every five seconds.
+
+    A leader that is cut off from the other brokers answers fetches with nothing, which looks like
+    the end of the partition. By default, a client that gets answers asks again after five minutes.
+    """
+    lower(settings, "topic.metadata.refresh.interval.ms", _LEADERS_AGE_MS)
+
+
 def connect(client: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
     """Make a client. Raises ConfigError for a setting in `kafka:` that librdkafka refuses.
 
@@ -303,6 +313,11 @@ def is_passing(error: KafkaError) -> bool:
     `TopicIdWatch` reports when a topic is gone for good.
     """
     return error.retriable() or error.code() in _PASSING | _MISSING_TOPIC | _UNCLEAR
+
+
+def is_out_of_range(error: KafkaError) -> bool:
+    """Whether the broker that answered does not have the offset to read from."""
+    return error.code() in _OUT_OF_RANGE
 
 
 def is_refusal(error: KafkaError) -> bool:

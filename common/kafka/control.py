@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import structlog
@@ -19,7 +20,9 @@ from kafka_pipeline.common.kafka.clients import (
     TransactionFailedError,
     client_config,
     explain,
+    follow_leaders,
     is_missing_topic,
+    offset_of,
     retry,
     translate,
 )
@@ -65,7 +68,10 @@ class ControlReader:
             fetch_wait_max_ms=100,
             fetch_error_backoff_ms=100,
         )
+        follow_leaders(settings)
         self._consumer = ManagedConsumer(settings, asker)
+        self._asker = asker
+        self._known_ends: dict[Partition, Future[Any]] = {}
         self._errors = _ErrorLog()
         self.ends: dict[str, int] = {}
         """The end offset of each topic at the start: later records were written since."""
@@ -94,6 +100,23 @@ class ControlReader:
             if isinstance(translate(KafkaException(error)), MissingRightError):
                 self.refusal = explain(error, f"{READ} of topic {topic}")
         return records
+
+    def look_for_end(self) -> None:
+        """Ask where the topics end now, if no such request is in progress. Needs an `asker`."""
+        assert self._asker is not None
+        if all(answer.done() for answer in self._known_ends.values()):
+            self._known_ends = dict(self._asker.request_stable_ends(self.positions))
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all is read that was there at `look_for_end`; False without an answer."""
+        try:
+            return bool(self._known_ends) and all(
+                answer.done() and offset_of(answer.result()) <= self.positions[partition]
+                for partition, answer in self._known_ends.items()
+            )
+        except KafkaException:
+            return False
 
     def _start(self, topic: str, history: int) -> int:
         try:
@@ -183,6 +206,7 @@ class ReportWriter:
             linger_ms=0,
             message_timeout_ms=_REPORT_TIMEOUT_MS,
         )
+        self._has_confirmed = False
         self._connect()
 
     def _connect(self) -> None:
@@ -208,16 +232,26 @@ class ReportWriter:
                 if error.fatal() or error.code() == KafkaError._FATAL:
                     # This producer can never send again.
                     self._connect()
-        self.poll()
+        self._poll()
 
-    def poll(self) -> None:
-        """Log the errors of unsent reports; does not block. Call it often."""
+    def poll(self) -> bool:
+        """Log the errors of unsent reports; does not block. Call it often.
+
+        Returns whether Kafka has confirmed a report since the last call.
+        """
+        self._poll()
+        confirmed, self._has_confirmed = self._has_confirmed, False
+        return confirmed
+
+    def _poll(self) -> None:
         with self._lifeline.log.polling():
             self._producer.poll(0)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._errors.log("a report was not sent", message.topic(), error, WRITE)
+        else:
+            self._has_confirmed = True
 
     def close(self, timeout_s: float) -> None:
         """Wait up to `timeout_s` until everything is written."""

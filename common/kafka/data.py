@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import ge
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -19,6 +19,8 @@ from kafka_pipeline.common.kafka.clients import (
     Partition,
     client_config,
     explain,
+    follow_leaders,
+    is_out_of_range,
     retry,
     translate,
 )
@@ -41,13 +43,27 @@ class TopicAsker(Describer, EndsAsker, Protocol):
     """Answers the requests that a reader cannot make with its consumer; `Admin` is one."""
 
 
+class ReadError(NamedTuple):
+    """Why a partition is not read any further, until it is assigned again."""
+
+    partition: Partition
+    reason: str
+    is_out_of_range: bool = False
+    """Whether its leader does not have the offset. A leader that is cut off from the other brokers
+    may be wrong about that, so the caller starts again, and asks others."""
+
+    def __str__(self) -> str:
+        topic, number = self.partition
+        return f"{topic}[{number}]: {self.reason}"
+
+
 @dataclass(slots=True)
 class Fetched:
     """The result of one fetch: records, the ends that were reached, and errors of partitions."""
 
     batches: list[RecordBatch] = field(default_factory=list)
     ends: list[tuple[Partition, int]] = field(default_factory=list)
-    errors: list[tuple[Partition, str]] = field(default_factory=list)
+    errors: list[ReadError] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -59,7 +75,7 @@ class Changes:
 
     last: dict[bytes, bytes | None] = field(default_factory=dict)
     records: int = 0
-    errors: list[tuple[Partition, str]] = field(default_factory=list)
+    errors: list[ReadError] = field(default_factory=list)
 
 
 class PartitionReader:
@@ -90,6 +106,7 @@ class PartitionReader:
             receive_message_max_bytes=_MAX_RESPONSE_BYTES,
             **_LOW_LATENCY,
         )
+        follow_leaders(settings)
         self._consumer = ManagedConsumer(settings, brokers, _AT_REST if brokers else {})
 
     @property
@@ -226,15 +243,18 @@ class PartitionReader:
     def _topics(self) -> set[str]:
         return {topic for topic, _ in self.positions}
 
-    def _gone(self) -> list[tuple[Partition, str]]:
+    def _gone(self) -> list[ReadError]:
         if self._watch is None:
             return []
         gone = self._watch.gone(self._topics())
-        return [(p, gone[p[0]]) for p in self.positions if p[0] in gone]
+        return [ReadError(p, gone[p[0]]) for p in self.positions if p[0] in gone]
 
 
-def _explained(signals: ConsumerSignals) -> list[tuple[Partition, str]]:
-    return [(p, explain(error, f"Read of topic {p[0]}")) for p, error in signals.errors]
+def _explained(signals: ConsumerSignals) -> list[ReadError]:
+    return [
+        ReadError(p, explain(error, f"Read of topic {p[0]}"), is_out_of_range(error))
+        for p, error in signals.errors
+    ]
 
 
 BROKEN_HEADERS = "the name of a header is not UTF-8"

@@ -25,6 +25,7 @@ from kafka_pipeline.common.process.spare_threads import SpareThreads
 
 _WAIT_S = 0.1
 _WAITS = 10
+_FENCE_WAIT_S = 1.0
 _STIR_TIMEOUT_S = 1.0
 _STIRS = 3
 _ROUND_TRIPS = 20
@@ -94,11 +95,20 @@ class GuardedProducer:
                 return translate(cause)
         return translate(exception)
 
-    def fence(self, timeout_s: float) -> None:
-        """Fence every older producer of this id and abort its open transaction."""
+    def fence(self, timeout_s: float, require: Callable[[], None] = lambda: None) -> None:
+        """Fence every older producer of this id and abort its open transaction.
+
+        Calls `require` before that, and each second meanwhile; it may raise to end this. The
+        producer must then be closed, as librdkafka would go on.
+        """
+
+        def init(left_s: float) -> None:
+            require()
+            self.client.init_transactions(min(left_s, _FENCE_WAIT_S))
+
         # Without a connection, init_transactions waits on a timer of 500 ms.
         retry(lambda left: self.client.list_topics(timeout=left), timeout_s)
-        retry(self.client.init_transactions, timeout_s)
+        retry(init, timeout_s)
         self.poll()
         self._connections.clear()
 

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from kafka_pipeline.common.kafka.clients import Partition, explain, is_passing
+from kafka_pipeline.common.kafka.clients import Partition, explain, is_out_of_range, is_passing
 from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
 from kafka_pipeline.common.kafka.stall_watch import EndsAsker, StallWatch
 
@@ -39,7 +39,9 @@ class ManagedConsumer:
     """Owns a consumer, with its assigned partitions, their positions, and the paused ones.
 
     A consumer that lost all brokers (`Lifeline`) or is stalled (`StallWatch`) is replaced. The new
-    one starts at the same positions.
+    one starts at the same positions. So is one whose broker does not have a position: that broker
+    may be cut off from the others. It does not read that partition any more until it is assigned
+    again.
 
     A consumer also counts as stalled if nothing has come from some partitions since their
     assignment: librdkafka never reads a topic that was deleted and created again if the leader
@@ -78,6 +80,8 @@ class ManagedConsumer:
         self._connect()
         self._positions: dict[Partition, int] = {}
         self._paused: set[Partition] = set()
+        self._lost: set[Partition] = set()
+        """The partitions whose leaders do not have the position; nothing reads these."""
 
     def _connect(self) -> None:
         others = self._rest_settings if self._is_at_rest else {}
@@ -127,13 +131,13 @@ class ManagedConsumer:
     def unassign(self, partitions: Iterable[Partition]) -> None:
         """Stop reading these partitions; those that are not assigned are ignored."""
         leaving = self._positions.keys() & set(partitions)
-        if leaving:
-            self._consumer.incremental_unassign([TopicPartition(*p) for p in leaving])
-            for partition in leaving:
-                del self._starts[partition], self._positions[partition]
-            self._paused -= leaving
-            self._unheard -= leaving
-            self._ended -= leaving
+        if read := leaving - self._lost:
+            self._consumer.incremental_unassign([TopicPartition(*p) for p in read])
+        for partition in leaving:
+            self._starts.pop(partition, None)
+            del self._positions[partition]
+        for known in (self._paused, self._unheard, self._ended, self._lost):
+            known -= leaving
 
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Stop fetching from these assigned partitions until they are resumed."""
@@ -162,6 +166,11 @@ class ManagedConsumer:
                 self._ended.add(partition)
         if has_records:
             self._note_activity()
+        if lost := {partition for partition, error in signals.errors if is_out_of_range(error)}:
+            # A new client may learn of another leader: this one may be cut off from the others.
+            self._lost |= lost
+            self._unheard -= lost
+            self._replace()
         if has_records or signals.ends or signals.errors:
             if self._stall_watch is not None:
                 self._stall_watch.heard(time.monotonic())
@@ -295,7 +304,8 @@ class ManagedConsumer:
     def _stands_still(self) -> bool:
         if self._stall_watch is None:
             return False
-        reading = {p: offset for p, offset in self._positions.items() if p not in self._paused}
+        resting = self._paused | self._lost
+        reading = {p: offset for p, offset in self._positions.items() if p not in resting}
         return self._stall_watch.stands_still(reading, time.monotonic())
 
     def _note_activity(self) -> None:
@@ -317,8 +327,8 @@ class ManagedConsumer:
         # In a thread of its own, because the old consumer may block for any time.
         threading.Thread(target=self._consumer.close, name="close", daemon=True).start()
         self._connect()
-        self._assign(self._positions.copy())
-        self.pause(self._paused.copy())
+        self._assign({p: at for p, at in self._positions.items() if p not in self._lost})
+        self.pause(self._paused - self._lost)
 
 
 def _is_refusal(error: KafkaError | None) -> bool:

@@ -82,7 +82,7 @@ class Offsets:
                     found.setdefault((batch.topic, batch.partition), first)
                 for partition, end in fetched.ends:
                     found.setdefault(partition, FirstRecord(end, None))
-                done = missing & {*found, *(partition for partition, _ in fetched.errors)}
+                done = missing & {*found, *(error.partition for error in fetched.errors)}
                 reader.unassign(done)
                 missing -= done
         return found

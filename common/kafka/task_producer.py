@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from operator import itemgetter
@@ -99,12 +99,13 @@ class TaskProducer:
         self._arcs = arcs
         self._limits = {topic: min(limit, self._most) for topic, limit in size_limits.items()}
 
-    def fence(self, timeout_s: float) -> None:
+    def fence(self, timeout_s: float, require: Callable[[], None] = lambda: None) -> None:
         """Fence every older producer of this id and abort its open transaction.
 
+        While the brokers do not answer, calls `require` once a second, which may raise to end this.
         Raises `NonRetriableError` if an arc has more partitions than are read.
         """
-        self._producer.fence(timeout_s)
+        self._producer.fence(timeout_s, require)
         # This also makes librdkafka look up all of these topics, which `_require_arcs` relies on.
         for topic, count in self._arcs.items():
             if self.num_partitions(topic) != count:

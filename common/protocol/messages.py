@@ -340,6 +340,8 @@ class Heartbeat:
 class JobManagerBeat:
     """JobManager to any observer: the owner of each task (`None`: no owner right now).
 
+    `number` counts the heartbeats of a process. The JobManager reads them back among the reports,
+    and so learns which reports were written after which heartbeat.
     `leaving` marks the last heartbeat of a JobManager that stops on purpose. The tasks of the
     processors in `held`, and the `held_tasks`, have no owner on purpose. `findings` are sentences
     about what no longer suits the job, such as partitions that no task reads. `unread` maps
@@ -354,6 +356,7 @@ class JobManagerBeat:
     held_tasks: frozenset[TaskId] = frozenset()
     findings: tuple[str, ...] = ()
     unread: Mapping[str, int] = field(default_factory=dict, hash=False)
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

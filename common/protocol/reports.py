@@ -102,6 +102,7 @@ class _Beat(Struct, frozen=True, kw_only=True):
     held_tasks: frozenset[TaskId] = frozenset()
     findings: tuple[str, ...] = ()
     unread: Mapping[Name, Count] = {}
+    number: Count = 0
 
 
 class _BeatWithOwners(_Beat, frozen=True, kw_only=True):
@@ -238,7 +239,7 @@ def _rows(columns: Mapping[str, Sequence[Any]], size: int) -> list[dict[str, Any
 def encode_owners(beat: JobManagerBeat) -> list[bytes]:
     """Return the document of each part of the JobManager's heartbeat."""
     # Readers of earlier versions ignore fields that they do not know.
-    facts: dict[str, Any] = {"epoch": beat.epoch}
+    facts: dict[str, Any] = {"epoch": beat.epoch, "number": beat.number}
     if beat.leaving:
         facts["leaving"] = True
     if beat.held:

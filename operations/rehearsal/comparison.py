@@ -163,7 +163,7 @@ class Comparison:
                 self.comparer.judge_early()
             return
         fetched = self._readers[side].fetch(_MOST_RECORDS, _FETCH_WAIT_S)
-        for (topic, number), reason in fetched.errors:
+        for (topic, number), reason, _ in fetched.errors:
             raise UnavailableError(f"{topic}[{number}] cannot be read: {reason}")
         for batch in fetched.batches:
             self.comparer.take(side, self._without_notes(batch))

@@ -203,6 +203,8 @@ class SinkReader:
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": 10,
             "socket.timeout.ms": 10_000,
+            # A leader that is cut off answers with nothing. By default, it is left after 5 minutes.
+            "topic.metadata.refresh.interval.ms": 5000,
             "log_level": 0,
             "logger": logging.getLogger(__name__),
         }

@@ -102,7 +102,7 @@ class Log:
         for batch in fetched.batches:
             self.records += zip(batch.offsets, batch.values, strict=True)
         self.ends += [offset for _, offset in fetched.ends]
-        self.errors += [reason for _, reason in fetched.errors]
+        self.errors += [error.reason for error in fetched.errors]
 
     def fetch_to(self, end: int) -> list[tuple[int, bytes | None]]:
         """Fetch until an end is reported; return all records so far."""

@@ -37,7 +37,7 @@ def read(reader: PartitionReader) -> tuple[list[int], list[str]]:
     while time.monotonic() < deadline:
         fetched = reader.fetch(100, 0.1)
         offsets += [o for batch in fetched.batches for o in batch.offsets]
-        errors += [why for _, why in fetched.errors]
+        errors += [error.reason for error in fetched.errors]
         if errors or fetched.ends:
             break
     return offsets, errors

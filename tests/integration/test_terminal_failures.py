@@ -32,6 +32,7 @@ from kafka_pipeline.common.process.spare_threads import SpareThreads
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager import offset_doubt
 from tests.brokers import local_cluster
 from tests.tasks import Job, Record, Thread, run_once, step_until
 
@@ -132,8 +133,10 @@ def test_committed_offset_whose_record_was_deleted(job: Job, has_started: bool) 
     assert_goes_on(job, thread)
 
 
-def test_committed_offset_behind_the_end(job: Job) -> None:
+def test_committed_offset_behind_the_end(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """This happens after the loss of the newest records, or in a topic created again."""
+    monkeypatch.setattr(offset_doubt, "SURE_AFTER_S", 1)
+    monkeypatch.setattr(offset_doubt, "SURE_ANSWERS", 3)
     job.write(*(Record(b"k", b"1", n + 1) for n in range(3)))
     offset = TopicPartition(job.config.source_topic, 0, 1_000)
     wanted = [ConsumerGroupTopicPartitions(job.names.consumer_group("P"), [offset])]

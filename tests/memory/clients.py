@@ -131,6 +131,10 @@ class MemoryClients:
         """The client that all tasks share."""
         return self._brokers
 
+    def new_brokers(self) -> MemoryBrokers:
+        """Return another client of the same link."""
+        return MemoryBrokers(self.link)
+
     def reader(self, group: str, *, is_watched: bool = False) -> MemoryReader:
         """Connect a reader; `is_watched` has no effect, since topics are never deleted."""
         return MemoryReader(self.link, group)

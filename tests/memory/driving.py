@@ -22,6 +22,7 @@ from kafka_pipeline.common.kafka.clients import (
     NonRetriableError,
     TransactionFailedError,
 )
+from kafka_pipeline.common.kafka.data import ReadError
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
@@ -34,6 +35,7 @@ from kafka_pipeline.taskmanager import (
     assigned_task,
     channel_messages,
     global_stores,
+    offset_doubt,
     pipeline_thread,
     restore,
     standby_task,
@@ -66,6 +68,7 @@ _TIMED = (
     assigned_task,
     read_to_end,
     restore,
+    offset_doubt,
     global_stores,
     user_errors,
     group_task,
@@ -330,8 +333,8 @@ class TaskOwner(Owner):
             task.add(batch)
         for partition, offset in fetched.ends:
             task.reached_end(partition, offset)
-        for _, reason in fetched.errors:
-            if self._task is not None and not self._attempt(partial(self._lose, task, reason)):
+        for error in fetched.errors:
+            if self._task is not None and not self._attempt(partial(self._lose, task, error)):
                 return
         self._loop.run_once()
         if self._occupied_until_s <= self._clock.now_s:
@@ -340,8 +343,8 @@ class TaskOwner(Owner):
             self._pause_full(task)
             self._commit_if_due(task)
 
-    def _lose(self, task: RunningTask, reason: str) -> None:
-        raise task.loss_of_input(reason)
+    def _lose(self, task: RunningTask, error: ReadError) -> None:
+        raise task.loss_of_input(error)
 
     def _turn(self, task: RunningTask) -> bool:
         """Do a turn; return whether the task still runs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
@@ -69,8 +69,9 @@ class MemoryProducer:
         self._end: Exception | None = None
         link.on_cut.append(self._leave_behind)
 
-    def fence(self, timeout_s: float) -> None:
+    def fence(self, timeout_s: float, require: Callable[[], None] = lambda: None) -> None:
         """Fence every older producer of this id and abort its open transaction."""
+        require()
         init = lambda: self._broker.init_producer(self._id, self._timeout_s)  # noqa: E731
         self._session = self._link.ask(init, timeout_s)
         self._travel()

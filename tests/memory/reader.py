@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.kafka.clients import Partition, explain
-from kafka_pipeline.common.kafka.data import Changes, Fetched
+from kafka_pipeline.common.kafka.data import Changes, Fetched, ReadError
 from kafka_pipeline.common.record_batch import RecordBatch
 from tests.memory.broker import GroupMetadata
 from tests.memory.link import Link
@@ -179,7 +179,7 @@ class MemoryReader:
         if not log.start <= place.position <= log.end:
             place.is_lost = True
             error = KafkaError(KafkaError._AUTO_OFFSET_RESET, f"no offset {place.position}")
-            fetched.errors.append((partition, explain(error)))
+            fetched.errors.append(ReadError(partition, explain(error), is_out_of_range=True))
             return []
         self._known_ends[partition] = log.end
         room = max(1, faults.part(room, faults.weather.partial_fetch))

@@ -14,6 +14,7 @@ from kafka_pipeline.common.pipelines.specs import COUNT_STORE, CountSpec, Forwar
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.taskmanager.offset_doubt import SURE_AFTER_S
 from tests.memory.broker import Broker
 from tests.memory.clock import Clock
 from tests.memory.disk import Disk
@@ -93,6 +94,11 @@ class Job:
         return [int(log.entries[at].value or b"") for at in found]
 
 
+def step_often(owner: TaskOwner) -> None:
+    for _ in range(50):
+        owner.step()
+
+
 @pytest.fixture
 def job() -> Iterator[Job]:
     found = Job()
@@ -132,6 +138,32 @@ def test_task_without_state_begins_anew(job: Job) -> None:
     job.broker.forget(GROUP)
     job.run(replica)
     assert job.broker.log(("out", 0)).end > 2 * RECORDS
+
+
+def test_leader_that_does_not_have_an_offset_for_a_while_fails_no_task(job: Job) -> None:
+    """As one that is cut off from the others, whose log ends too early."""
+    job.write()
+    job.broker.set_committed(GROUP, {INPUT: Committed(RECORDS + 4)})
+    owner = job.owner()
+    step_often(owner)
+    assert job.committed() == RECORDS + 4
+    job.write()
+    while job.committed() != 2 * RECORDS:
+        owner.step()
+    assert job.counts == [1, 2, 3, 4]
+    owner.end()
+
+
+def test_offset_that_stays_behind_the_end_fails_the_task(job: Job) -> None:
+    job.write()
+    job.broker.set_committed(GROUP, {INPUT: Committed(RECORDS + 4)})
+    owner = job.owner()
+    step_often(owner)
+    job.broker.clock.advance(SURE_AFTER_S)
+    with pytest.raises(AssertionError, match=r"a task fails .*in\[0\]: .*has lost its end"):
+        step_often(owner)
+    assert (job.committed(), job.counts) == (RECORDS + 4, [])
+    owner.end()
 
 
 def test_state_of_a_transaction_that_was_aborted_is_no_state(job: Job) -> None:

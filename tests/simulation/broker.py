@@ -44,6 +44,8 @@ class Weather:
     delay_ms: int = 0
     slow_read: float = 0.0
     failed_write: float = 0.0
+    write_ms: int = 0
+    """How long a transaction of commands takes at most; its writer waits for it."""
 
 
 CALM = Weather()
@@ -80,6 +82,8 @@ class Broker:
         self._logs: defaultdict[str, list[Message]] = defaultdict(list)
         self._in_flight: list[tuple[int, Message]] = []
         self._ruler = 0
+        self.written_ms = 0
+        """When the last transaction of commands ends."""
 
     @property
     def is_away(self) -> bool:
@@ -97,16 +101,19 @@ class Broker:
 
     def calm_down(self) -> None:
         """Be reliable from now on, and deliver all late messages."""
-        self.weather, self.away_until_ms = CALM, 0
+        self.weather, self.away_until_ms, self.written_ms = CALM, 0, self.now_ms
         for _, message in self._in_flight:
             self._logs[topic_of(message)].append(message)
         self._in_flight = []
 
-    def report(self, message: Unreliable) -> None:
-        """Accept a message; the weather decides whether and when it is delivered."""
+    def report(self, message: Unreliable) -> bool:
+        """Accept a message; the weather decides whether and when it is delivered.
+
+        Returns whether the sender gets a confirmation soon.
+        """
         weather, random = self.weather, self._random
         if random.random() < (0.5 if self.is_away else weather.drop):
-            return
+            return False
         # Clients keep messages while Kafka is away, and send them when it is back.
         away_ms = max(self.away_until_ms - self.now_ms, 0)
         copies = 2 if random.random() < weather.duplicate else 1
@@ -116,12 +123,16 @@ class Broker:
                 self._in_flight.append((self.now_ms + delay_ms, message))
             else:
                 self._logs[topic_of(message)].append(message)
+        return not self.is_away
 
     def fence(self) -> int:
         """Become the current writer; return the number that `command` requires."""
         if self.is_away:
             raise WriteFailedError
         self._ruler += 1
+        # An open transaction of the former writer is aborted.
+        self._in_flight = [entry for entry in self._in_flight if isinstance(entry[1], Unreliable)]
+        self.written_ms = self.now_ms
         return self._ruler
 
     def command(self, writer: int, messages: Sequence[Message]) -> int:
@@ -133,11 +144,16 @@ class Broker:
         fails = self._random.random() < self.weather.failed_write
         if fails and self._random.random() < 0.5:
             raise WriteFailedError
+        takes_ms = self._random.randrange(self.weather.write_ms + 1)
+        self.written_ms = max(self.written_ms, self.now_ms) + takes_ms
         for message in messages:
             log = self._logs[topic_of(message)]
             if isinstance(message, Sos):
-                message = replace(message, epoch=len(log))
-            log.append(message)
+                log.append(replace(message, epoch=len(log)))
+            elif self.written_ms > self.now_ms:
+                self._in_flight.append((self.written_ms, message))
+            else:
+                log.append(message)
         if fails:
             raise WriteFailedError
         return len(log) - 1
@@ -145,6 +161,10 @@ class Broker:
     def reader(self, topics: Sequence[str]) -> Reader:
         """Return a reader that sees messages written from now on."""
         return Reader(self, {topic: len(self._logs[topic]) for topic in topics}, self._random)
+
+    def end(self, topic: str) -> int:
+        """Return the offset of the next message of a topic."""
+        return len(self._logs[topic])
 
     def behind(self, topic: str, position: int) -> list[Message]:
         """Return the messages of a topic from `position` on."""
@@ -158,6 +178,12 @@ class Reader:
         self._broker = broker
         self._positions = positions
         self._random = random
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all messages were read; False while Kafka is out of reach."""
+        at_end = all(at == self._broker.end(topic) for topic, at in self._positions.items())
+        return at_end and not self._broker.is_away
 
     def read(self) -> Iterator[Message]:
         """Yield the messages that have arrived; a topic may be skipped until the next call."""

@@ -17,7 +17,7 @@ from kafka_pipeline.common.pipelines.specs import ClassSpec, CountSpec
 from kafka_pipeline.common.protocol.messages import MISSED_BEATS, ProcessorReplica, replicas
 from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
-from tests.simulation.broker import NAMES, Broker, Weather
+from tests.simulation.broker import NAMES, Broker
 from tests.simulation.fences import Fences, TaskInstance
 from tests.simulation.pipeline_thread import INTERVAL_MS, FakePipelineThread, Pace
 from tests.simulation.processes import JobManagerProcess, Process, TaskManagerProcess
@@ -229,6 +229,7 @@ class Cluster:
         rough = (
             self.pause_taskmanager,
             self.hang_taskmanager,
+            self.silence_taskmanager,
             self.start_namesake,
             self.hang_thread,
             self.hold_task,
@@ -268,6 +269,13 @@ class Cluster:
             longest_ms = self.random.choice((2_000, 6_000, 30_000))
             process.hangs_until_ms = self.now_ms + self.random.randrange(longest_ms)
             self.log(f"{process.name} hangs until {process.hangs_until_ms / 1000}")
+
+    def silence_taskmanager(self) -> None:
+        """A TaskManager's host is cut off from Kafka, for less or more time than is noticed."""
+        for process in self._one_of(self.live_taskmanagers):
+            longest_ms = self.random.choice((2_000, 6_000, 30_000))
+            process.silence(self.now_ms + self.random.randrange(longest_ms))
+            self.log(f"{process.name} is silent until {process.silent_until_ms / 1000}")
 
     def start_namesake(self) -> None:
         """An operator starts a TaskManager with an id that is already in use."""
@@ -336,9 +344,7 @@ class Cluster:
     def break_writes(self) -> None:
         """Kafka rejects most transactions for some seconds."""
         weather = self.broker.weather
-        self.broker.weather = Weather(
-            weather.drop, weather.duplicate, weather.delay_ms, weather.slow_read, 0.8
-        )
+        self.broker.weather = replace(weather, failed_write=0.8)
         self.log("Kafka takes hardly any transaction")
 
         def end() -> None:
@@ -407,7 +413,7 @@ class Cluster:
         for process in processes:
             process.paused_until_ms = 0
         for tm in self.live_taskmanagers:
-            tm.hangs_until_ms = 0
+            tm.hangs_until_ms = tm.silent_until_ms = tm.reads_again_ms = 0
             if tm.tm_id not in self.present:
                 tm.crash(self.now_ms)
         for thread in self._threads():

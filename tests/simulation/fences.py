@@ -18,6 +18,9 @@ FENCE_MEMORY_MS = 60_000
 class Worker(Protocol):
     """The process in which a task runs."""
 
+    is_cut_off: bool
+    """Whether its host does not reach Kafka."""
+
     @property
     def is_connected(self) -> bool:
         """Whether the driver can reach the worker."""
@@ -110,7 +113,7 @@ class Fences:
         if instance not in instances:
             instances.append(instance)
         self.taken_from_the_living += instance.worker.is_connected and any(
-            self.may_commit(other) and other.worker.is_connected
+            self.may_commit(other) and other.worker.is_connected and not other.worker.is_cut_off
             for other in instances
             if other is not instance
         )

@@ -59,6 +59,8 @@ class Ledger:
         self._asked_back: dict[TaskId, tuple[int, int]] = {}
         """Tasks asked back from a TaskManager not known to hold them: its id, and the sequence."""
         self._live: dict[int, str] = {}
+        self._down: dict[int, str] = {}
+        """The TaskManagers that are down, and have not come back; they may be told so."""
         self._left: set[str] = set()
         self._heard_ms: dict[str, int] = {}
         self._echoed_ms: int | None = None
@@ -150,15 +152,19 @@ class Ledger:
                     del self._holdings[task]
                 self._compared = {}
                 # For the JobManager, a TaskManager that comes back is a new one in every way.
-                gone = self._live.pop(tm_id)
+                gone = self._down[tm_id] = self._live.pop(tm_id)
                 self._unexpected.pop(gone, None)
                 self._reported[gone] = (self._beats.get(gone, 0), 0, {})
+            case HeartbeatEvent(tm_id):
+                self._down.pop(tm_id, None)
             case Refused(tm_id, incarnation):
                 for task in list(self._held.get(tm_id, ())):
                     if self._holdings[task].incarnation == incarnation:
                         self._drop(task)
                 # It takes no part. If it does so later, it counts as a new one.
                 self._unexpected.pop(incarnation, None)
+            case Processors(tm_id, incarnation, _, _) if self._down.get(tm_id) == incarnation:
+                pass
             case Processors(tm_id, incarnation, _, sequence, assign, revoke):
                 self._live[tm_id] = incarnation
                 for task in revoke:

@@ -117,6 +117,10 @@ class FakePipelineThread:
         self.heard_ms = now_ms
         """When the last message of the driver arrived."""
         self.busy_until_ms = 0
+        self.is_cut_off = False
+        """Whether its host does not reach Kafka."""
+        self.is_sure = True
+        """Whether the driver's last ping said that its tasks may fence others."""
         self.orphaned_until_ms: int | None = None
         self._core = PipelineThreadState(
             INTERVAL_MS, COMMIT_INTERVAL_MS, TURN_BUDGET_MS, TRANSACTION_TIMEOUT_MS
@@ -142,6 +146,11 @@ class FakePipelineThread:
         """Whether the driver can reach the worker."""
         return self.alive and self._connect_at_ms is None and self.orphaned_until_ms is None
 
+    @property
+    def _is_away(self) -> bool:
+        """Whether Kafka is out of reach for it."""
+        return self._fences.is_away or self.is_cut_off
+
     def step(self, now_ms: int) -> None:
         """Do one round of the loop, unless the whole process hangs."""
         if self.orphaned_until_ms is not None and now_ms >= self.orphaned_until_ms:
@@ -158,7 +167,7 @@ class FakePipelineThread:
             self._read_commands()
         if self._operations:
             self._settle()
-        if self._running and not self._fences.is_away:
+        if self._running and not self._is_away:
             self._fed_first = (self._fed_first + 1) % FED_OF
             for instance in self._running[self._fed_first :: FED_OF]:
                 self._handle(Fed(instance.task, has_records=True, is_at_its_end=False))
@@ -331,7 +340,7 @@ class FakePipelineThread:
         instance = operation.instance
         if instance.is_cancelled:
             self._handle(StartFailed(instance.task, None))
-        elif self._fences.is_away:
+        elif self._is_away or not self.is_sure:
             self._operations.append(operation)
         else:
             self._fences.take(instance)
@@ -381,11 +390,11 @@ class FakePipelineThread:
         if instance.is_stuck:
             self._operations.append(operation)
             return
-        if self._fences.is_away and age_ms < TRANSACTION_TIMEOUT_MS:
+        if self._is_away and age_ms < TRANSACTION_TIMEOUT_MS:
             self._operations.append(operation)
             return
         failure = None
-        if self._fences.is_away:
+        if self._is_away:
             failure = BROKEN
         elif age_ms > TRANSACTION_TIMEOUT_MS:
             failure = EXPIRED

@@ -51,6 +51,7 @@ from tests.simulation.pipeline_thread import (
 
 FENCING_MS = 2000
 ORPHAN_GRACE_MS = 10_000
+RECONNECT_MS = 2000
 
 Trace = Callable[[str], None]
 
@@ -106,6 +107,7 @@ class JobManagerProcess(Process):
         self._writer: int | None = None
         self._leadership = Leadership(name)
         self._takes_over_at_ms: int | None = None
+        self._to_write: list[Message] = []
 
     @property
     def leads(self) -> bool:
@@ -135,6 +137,7 @@ class JobManagerProcess(Process):
                 self.ledger.tick(now_ms)
                 self._handle(tick, now_ms)
             self._lead(tick, now_ms)
+        self._write_commands(now_ms)
         if self._takes_over_at_ms is not None:
             if now_ms < self._takes_over_at_ms:
                 return
@@ -146,13 +149,14 @@ class JobManagerProcess(Process):
                     self._lead(SosRead(epoch, author), now_ms)
                     if not self.alive:
                         return
-                case JobManagerBeat(epoch) if epoch == self._leadership.epoch:
+                case JobManagerBeat(epoch, number=number) if epoch == self._leadership.epoch:
                     self.ledger.echo()
-                    self._handle(jobmanager.Echoed(), now_ms)
+                    self._handle(jobmanager.Echoed(number), now_ms)
                 case Threads(report) | Heartbeat(report):
                     if self._leadership.epoch >= 0:
                         self.ledger.hear(report, self._leadership.epoch)
                     self._handle(jobmanager.Reported(report), now_ms)
+        self._write_commands(now_ms)
 
     def _lead(self, event: LeadershipEvent, now_ms: int) -> None:
         for command in self._leadership.handle(event):
@@ -188,7 +192,6 @@ class JobManagerProcess(Process):
             self._handle(jobmanager.LeadershipBegan(epoch), now_ms)
 
     def _handle(self, event: jobmanager.Event, now_ms: int) -> None:
-        commands: list[Message] = []
         for message in self.state.handle(event):
             if isinstance(message, Refused):
                 self.trace(f"{self.name} → {message}")
@@ -198,10 +201,12 @@ class JobManagerProcess(Process):
             elif isinstance(message, JobManagerBeat | ReportRequest):
                 self._broker.report(message)
             else:
-                commands.append(message)
-        for command in commands:
-            self._check(command)
-            self.ledger.tell(command, self._ticked_ms)
+                self._check(message)
+                self.ledger.tell(message, self._ticked_ms)
+                self._to_write.append(message)
+
+    def _write_commands(self, now_ms: int) -> None:
+        commands, self._to_write = self._to_write, []
         if not commands or self._writer is None:
             return
         for command in commands:
@@ -209,6 +214,8 @@ class JobManagerProcess(Process):
         try:
             self._broker.command(self._writer, commands)
             self.commands_sent += len(commands)
+            # It waits for the end of the transaction, and reads late what came meanwhile.
+            self.paused_until_ms = max(self.paused_until_ms, self._broker.written_ms)
         except WriterFencedError:
             self.trace(f"{self.name} is fenced")
             self._writer = None
@@ -223,7 +230,7 @@ class JobManagerProcess(Process):
         if not isinstance(command, Processors):
             return
         is_live = self.state.live.get(command.tm_id) == command.incarnation
-        assert is_live, f"command to the dead: {brief(command)}"
+        assert is_live or not command.assign, f"command to the dead: {brief(command)}"
         assigned = [replica.task for replica in command.assign]
         named = [*assigned, *command.revoke]
         assert len(set(named)) == len(named), f"a task is named twice: {brief(command)}"
@@ -260,6 +267,11 @@ class TaskManagerProcess(Process):
         self.threads_paused_too = False
         self.hangs_until_ms = 0
         """The time until which its main loop is stuck in one turn, while the process continues."""
+        self.silent_until_ms = 0
+        """The time until which its host is cut off from Kafka."""
+        self.reads_again_ms = 0
+        """When its consumer of commands has connected again; other clients may be sooner."""
+        self._is_confirmed = self._catches_up = False
         self.stops = False
         self.exits = False
         self.failed_ms: dict[TaskId, int] = {}
@@ -279,9 +291,11 @@ class TaskManagerProcess(Process):
         paused = self.is_paused(now_ms)
         if self.alive and not paused and now_ms >= self.hangs_until_ms:
             self._alive_ms = now_ms
-            for message in self._reader.read():
-                if isinstance(message, Sos | Processors | Refused | ReportRequest):
-                    self._handle(message, now_ms)
+            if self._is_confirmed:
+                self._is_confirmed = False
+                self._handle(taskmanager.ReportConfirmed(), now_ms)
+            if now_ms >= self.reads_again_ms:
+                self._read(now_ms)
             for thread in list(self.threads.values()):
                 events, thread.events = thread.events, []
                 for event in events:
@@ -292,9 +306,25 @@ class TaskManagerProcess(Process):
         if self.alive and not paused and now_ms - self._alive_ms <= LIFE_BEATS * INTERVAL_MS:
             for thread in self.threads.values():
                 thread.heard_ms = now_ms
+                thread.is_sure = self.state.contact.is_sure
+        for thread in [*self.threads.values(), *self.orphans]:
+            thread.is_cut_off = now_ms < self.silent_until_ms
         if not (paused and self.threads_paused_too):
             for thread in [*self.threads.values(), *self.orphans]:
                 thread.step(now_ms)
+
+    def _read(self, now_ms: int) -> None:
+        for message in self._reader.read():
+            if isinstance(message, Sos | Processors | Refused | ReportRequest):
+                self._handle(message, now_ms)
+        if self._catches_up and self._reader.is_at_end:
+            self._catches_up = False
+            self._handle(taskmanager.CaughtUp(), now_ms)
+
+    def silence(self, until_ms: int) -> None:
+        """Cut its host off from Kafka."""
+        self.silent_until_ms = until_ms
+        self.reads_again_ms = until_ms + self.random.randrange(RECONNECT_MS)
 
     def stop(self, now_ms: int) -> None:
         """Request a clean shutdown."""
@@ -327,7 +357,10 @@ class TaskManagerProcess(Process):
                     tasks = self._reported.tasks.values()
                     failed = [s.task for s in tasks if s.state is TaskState.FAILED]
                     self.failed_ms = {t: self.failed_ms.get(t, now_ms) for t in failed}
-                    self._broker.report(command)
+                    if now_ms >= self.silent_until_ms:
+                        self._is_confirmed |= self._broker.report(command)
+                case taskmanager.CatchUp():
+                    self._catches_up = True
                 case taskmanager.LaunchThread(number):
                     self.threads[number] = FakePipelineThread(
                         number, self._fences, self.random, now_ms, self._pace

@@ -52,6 +52,7 @@ def draw_weather(random: Random) -> Weather:
         delay_ms=random.choice((0, 600, 5000)),
         slow_read=random.choice((0, 0.3)),
         failed_write=random.choice((0, 0.05)),
+        write_ms=random.choice((0, 0, 4000)),
     )
 
 
@@ -255,6 +256,53 @@ def test_paused_jobmanager_does_not_disturb_anybody(seed: int) -> None:
 
     assert cluster.commands_sent == commands
     cluster.check_converged()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_commands_that_take_long_are_not_repeated(seed: int) -> None:
+    """The JobManager then reads reports late, which were written before the commands came."""
+    random = Random(seed)
+    cluster = Cluster(random, Scale((2, 1, 3), processors=3, parallelism=4))
+    cluster.broker.weather = Weather(write_ms=random.choice((6000, 12000)))
+    cluster.start_jobmanager()
+    for tm_id in range(3):
+        cluster.start_taskmanager(tm_id)
+    cluster.run(90)
+
+    assert cluster.commands_sent == 6, "each gets an answer and its tasks, once"
+    cluster.check_converged()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_taskmanager_whose_host_was_silent_fences_nobody(seed: int) -> None:
+    random = Random(seed)
+    cluster = Cluster(random, Scale((2, 1, 3), processors=3, parallelism=4))
+    cluster.start_jobmanager()
+    for tm_id in range(3):
+        cluster.start_taskmanager(tm_id)
+    cluster.run(20)
+    silent = cluster.live_taskmanagers[0]
+    silent.silence(cluster.now_ms + random.randrange(8_000, 20_000))
+    cluster.run(50)
+
+    assert cluster.fences.taken_from_the_living == 0
+    cluster.check_converged()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_taskmanager_whose_host_was_silent_goes_on_without_a_jobmanager(seed: int) -> None:
+    cluster = Cluster(Random(seed), Scale((2, 1), processors=3, parallelism=4))
+    cluster.start_jobmanager()
+    for tm_id in range(2):
+        cluster.start_taskmanager(tm_id)
+    cluster.run(20)
+    cluster.jobmanagers[0].alive = False
+    silent = cluster.live_taskmanagers[0]
+    silent.silence(cluster.now_ms + 15_000)
+    cluster.run(30)
+
+    assert {instance.state for instance in silent.running} == {TaskState.RUNNING}
+    run_and_check_progress(cluster)
 
 
 @pytest.mark.parametrize(("hangs_ms", "keeps"), [(3_000, True), (7_000, False)])

@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
@@ -103,7 +104,7 @@ class Wire:
             self.lines.append(f"{'':8}{told}")
 
     def _is_news(self, headers: dict[str, bytes]) -> bool:
-        who, known = "jobmanager", headers["report"].decode()
+        who, known = "jobmanager", str(_beat(headers))
         if "figures" in headers:
             report = decode_report(headers["report"], headers["figures"])
             who = report.incarnation
@@ -124,8 +125,15 @@ def _headers(headers: dict[str, bytes]) -> str:
     if "figures" in headers:
         shown.append(_report(decode_report(headers["report"], headers["figures"])))
     elif "report" in headers:
-        shown.append(f"report: {json.dumps(json.loads(headers['report']))}")
+        shown.append(f"report: {json.dumps(_beat(headers))}")
     return " ".join(shown)
+
+
+def _beat(headers: dict[str, bytes]) -> Any:
+    """Return the JobManager's heartbeat without its number."""
+    beat = json.loads(headers["report"])
+    beat.pop("number", None)
+    return beat
 
 
 def _report(report: Report) -> str:
@@ -192,8 +200,8 @@ class JobManager(Member):
                         self.wire.lines.append(f"{'':8}{self.name} ends: superseded")
                         self.alive = False
                         return
-                case JobManagerBeat(epoch) if epoch == self._leadership.epoch:
-                    self._handle(jobmanager.Echoed())
+                case JobManagerBeat(epoch, number=number) if epoch == self._leadership.epoch:
+                    self._handle(jobmanager.Echoed(number))
                 case Threads(report) | Heartbeat(report):
                     self._handle(jobmanager.Reported(report))
 

@@ -27,6 +27,7 @@ class Client:
         self.may_go_on = threading.Event()
         self.may_go_on.set()
         self.senders: list[int] = []
+        self.inits_s: list[float] = []
         self.questions = 0
         self.wakes_up_at = 0
         self.error: KafkaError | None = None
@@ -48,6 +49,10 @@ class Client:
             # On a busy machine, its thread needs longer than the short waits to go on.
             guarded_producer._WAIT_S = _TIMEOUT_S
             self.may_go_on.set()
+
+    def init_transactions(self, timeout_s: float) -> None:
+        self.inits_s.append(timeout_s)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True))
 
     def abort_transaction(self, _timeout_s: float) -> None:
         pass
@@ -157,3 +162,18 @@ def test_a_producer_that_hung_is_freed_when_its_call_returns(threads: SpareThrea
     assert not was_freed.is_set()
     may_go_on.set()
     assert was_freed.wait(_TIMEOUT_S)
+
+
+def test_a_fence_without_an_answer_is_given_up_when_it_is_no_longer_wanted(
+    threads: SpareThreads,
+) -> None:
+    producer = producer_of(threads)
+    client, looks = client_of(producer), iter([True, True, False])
+
+    def require() -> None:
+        if not next(looks):
+            raise TransactionFailedError("others may own the task")
+
+    with pytest.raises(TransactionFailedError, match="others may own"):
+        producer.fence(_TIMEOUT_S, require)
+    assert client.inits_s == [1.0, 1.0], "librdkafka goes on with the same request"

@@ -7,10 +7,10 @@ from collections.abc import Collection
 from concurrent.futures import Future
 from itertools import count
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from kafka_pipeline.common.kafka import control, managed_consumer
 from kafka_pipeline.common.kafka.clients import Partition
@@ -206,8 +206,26 @@ def test_lost_offset_of_an_earlier_assignment_is_not_one_of_this(
     consumer.assign({LINES: 7})
     client.report(KafkaError._AUTO_OFFSET_RESET, 3)
     assert not consumer.receive(100, 0, take).errors
-    client.report(KafkaError._AUTO_OFFSET_RESET, 7)
-    assert consumer.receive(100, 0, take).errors
+    assert client_of(consumer) is client
+
+
+def test_broker_without_an_offset_is_left_for_a_new_client_which_reads_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second, third = FakeConsumer([]), FakeConsumer([]), FakeConsumer([])
+    consumer = consumer_of(monkeypatch, first, second, third)
+    consumer.assign({LINES: 7, WORDS: 3})
+    first.report(KafkaError._AUTO_OFFSET_RESET, 7)
+    ((partition, _),) = consumer.receive(100, 0, take).errors
+    assert (partition, client_of(consumer)) == (LINES, second)
+    assert second.assigned == [(*WORDS, 3)]
+    assert not consumer.receive(100, 0, take).errors
+    lose_brokers(consumer)
+    consumer.receive(100, 0, take)
+    assert third.assigned == [(*WORDS, 3)], "it is not read again by itself"
+    consumer.unassign([LINES])
+    consumer.assign({LINES: 7})
+    assert third.assigned == [(*LINES, 7)]
 
 
 def test_consumer_that_brings_only_errors_that_pass_stands_still(
@@ -246,6 +264,30 @@ def test_consumer_that_brings_nothing_of_one_partition_is_replaced(
     if not heard:
         # It goes on where it was.
         assert sorted(second.assigned) == [("lines", 0, consumer.positions[LINES]), ("words", 0, 0)]
+
+
+def test_control_reader_is_at_the_end_once_it_has_read_what_was_there_when_it_looked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, answer = FakeConsumer([7]), Future[Any]()
+    monkeypatch.setattr(managed_consumer, "connect_with_lifeline", lambda *_: (client, Lifeline()))
+    monkeypatch.setattr(control, "client_config", lambda *_, **__: {})
+    monkeypatch.setattr(ControlReader, "_start", lambda *_: 7)
+    asker, unused = SimpleNamespace(request_stable_ends=lambda _: {LINES: answer}), None
+    reader = ControlReader(cast(Any, unused), ["lines"], asker=cast(Any, asker))
+    reader.look_for_end()
+    reader.read(0)
+    assert not reader.is_at_end, "there is no answer yet"
+    answer.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    assert not reader.is_at_end
+    answer = Future[Any]()
+    reader.look_for_end()
+    answer.set_result(SimpleNamespace(offset=10))
+    assert not reader.is_at_end
+    client.bring([8])
+    client.report(KafkaError._PARTITION_EOF, 10)  # after the marker of a transaction
+    reader.read(0)
+    assert reader.is_at_end
 
 
 def test_control_topic_that_was_made_again_is_read_though_its_offsets_are_low(

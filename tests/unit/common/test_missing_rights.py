@@ -127,8 +127,8 @@ def test_an_error_of_a_partition_names_its_topic(monkeypatch: pytest.MonkeyPatch
     reader = reader_of(consumer, monkeypatch)
     reader.assign({("lines", 0): 3})
     consumer.report(NO_TOPIC, 3)
-    (((_, said),)) = reader.fetch(10, 0).errors
-    assert "a right is missing, Read of topic lines " in said
+    (error,) = reader.fetch(10, 0).errors
+    assert "a right is missing, Read of topic lines " in error.reason
 
 
 # Topics.

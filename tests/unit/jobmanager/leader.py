@@ -77,8 +77,9 @@ class Leader:
         """Let time pass; the JobManager's own heartbeats are left out."""
         self.now_ms += after_ms
         said = self.state.handle(Tick(self.now_ms))
-        if any(isinstance(message, JobManagerBeat) for message in said):
-            self.state.handle(Echoed())
+        for message in said:
+            if isinstance(message, JobManagerBeat):
+                self.state.handle(Echoed(message.number))
         return commands(said)
 
     def report(

@@ -167,8 +167,7 @@ def test_taskmanager_that_was_taken_for_dead_is_asked_what_it_runs() -> None:
     tm = Reporting(leader, 1)
     tm.full(1, 3)
     for _ in range(3):
-        leader.tick(1000)
-        leader.carry_out(leader.report(0))
+        leader.carry_out([*leader.tick(1000), *leader.report(0)])
     assert tm.adds() == [ReportRequest(1, "tm1", EPOCH)]
     assert sorted(revoked(tm.full(1, 3), 1)) == [1, 3]
 

@@ -117,7 +117,7 @@ class Cluster:
         said: list[Message] = self.state.handle(event)
         for message in said:
             if isinstance(message, JobManagerBeat):
-                self.state.handle(Echoed())
+                self.state.handle(Echoed(message.number))
             elif isinstance(message, Processors):
                 self.commands += 1
                 self.check(message)

@@ -333,6 +333,57 @@ def test_command_that_was_not_carried_out_is_repeated_after_three_intervals() ->
     assert assigned(said, 0) == [0, 1]
 
 
+def test_report_that_was_written_before_a_command_proves_nothing_however_late_it_is_read() -> None:
+    leader = Leader(tasks=2, tm_number=1)
+    leader.report(0)
+    leader.tick()
+    leader.now_ms += 10_000  # writing the command took so long
+    for _ in range(2):
+        assert [*leader.report(0, [], sequence=0), *leader.tick(1000)] == []
+
+
+def test_repetitions_have_ever_more_time_until_one_is_carried_out() -> None:
+    leader = Leader(tasks=2, tm_number=1)
+    leader.report(0)
+    leader.tick()
+
+    def waits(beats: int) -> list[int]:
+        """Return the heartbeats between repetitions."""
+        found, since = [], 0
+        for _ in range(beats):
+            since += 1
+            for message in [*leader.tick(1000), *leader.report(0, [], sequence=0)]:
+                assert isinstance(message, Processors)
+                assert assigned([message], 0) == [0, 1]
+                leader.sequences[0] = message.sequence
+                found.append(since)
+                since = 0
+        return found
+
+    assert waits(25) == [3, 6, 12]
+    leader.report(0, [0, 1])
+    assert assigned(leader.report(0, []), 0) == [0, 1], "it gave them up"
+    assert waits(10) == [3, 6]
+
+
+def test_taskmanager_that_is_down_is_told_that_its_tasks_belong_to_others() -> None:
+    leader = settled(tasks=4, tm_number=2)
+    said: list[Message] = []
+    for _ in range(4):
+        said += [*leader.tick(1000), *leader.report(0)]
+    assert revoked(said, 1) == [1, 3]
+    assert assigned(said, 0) == [1, 3]
+    (farewell,) = [m for m in said if isinstance(m, Processors) and m.tm_id == 1]
+    assert (farewell.incarnation, farewell.assign) == ("tm1", ())
+    assert farewell.sequence == leader.sequences[1] + 1
+
+
+def test_the_last_taskmanager_is_told_nothing_as_nobody_gets_its_tasks() -> None:
+    leader = settled(tasks=2, tm_number=1)
+    said = [message for _ in range(5) for message in leader.tick(1000)]
+    assert said == [HeartbeatEvent(0, is_up=False)]
+
+
 def test_task_of_somebody_else_is_revoked() -> None:
     leader = settled(tasks=4, tm_number=2)
     said = leader.report(1, [0, 1, 3])
@@ -402,7 +453,9 @@ def test_returning_taskmanager_gives_back_what_was_given_to_others() -> None:
         leader.carry_out(leader.report(0))
     said = leader.report(1)
     assert HeartbeatEvent(1, is_up=True) in said
-    assert sorted(revoked(said, 1)) == [1, 3]
+    leader.carry_out(said)
+    said = leader.report(1, [1, 3])
+    assert sorted(revoked(said, 1)) == [1, 3], "it was told so before, but that was lost"
     assert assigned(said, 1) == []
 
 

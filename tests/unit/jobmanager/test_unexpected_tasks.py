@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_pipeline.common.protocol.messages import Message, Report
+from kafka_pipeline.common.protocol.messages import Message, Processors, Report
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.jobmanager.events import LeadershipBegan
 from kafka_pipeline.jobmanager.state import MOST_FORMER
@@ -112,4 +112,7 @@ def test_taskmanager_that_comes_back_as_it_was_is_not_told_both() -> None:
         leader.tick(1000)
         leader.carry_out(leader.report(0))
     said = leader.send(Report(1, "tm1", 1, 2, EPOCH - 1, 5, tasks=(old,)))
-    assert (revoked(said, 1), assigned(said, 1)) == ([0], [])
+    assert (revoked(said, 1), assigned(said, 1)) == ([], [0]), "it was revoked as it went down"
+    (command,) = [message for message in said if isinstance(message, Processors)]
+    said = leader.send(Report(1, "tm1", 1, 3, EPOCH, command.sequence, tasks=(old,)))
+    assert (revoked(said, 1), assigned(said, 1)) == ([0], []), "but that was lost"

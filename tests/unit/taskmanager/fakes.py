@@ -10,7 +10,7 @@ import pytest
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
-from kafka_pipeline.common.kafka.data import Fetched
+from kafka_pipeline.common.kafka.data import Fetched, ReadError
 from kafka_pipeline.common.kafka.offsets import FirstRecord
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.common.pipelines.specs import ForwardSpec, ProcessorSpec
@@ -27,6 +27,7 @@ from kafka_pipeline.taskmanager.assigned_task import AssignedTask
 from kafka_pipeline.taskmanager.lag_watch import LagWatch
 from kafka_pipeline.taskmanager.pipeline_thread import PipelineThread
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskMemory, Turn
+from kafka_pipeline.taskmanager.start_gate import StartGate
 from kafka_pipeline.taskmanager.task_start import TaskStart
 from kafka_pipeline.taskmanager.task_stores import TaskStores
 from kafka_pipeline.taskmanager.time_watch import TimeWatch
@@ -114,6 +115,9 @@ class FakeClients:
         self.brokers: Any = brokers
         self._make_reader: Callable[[], Any] = make_reader
 
+    def new_brokers(self) -> Any:
+        return self.brokers
+
     def reader(self, group: str, *, is_watched: bool = False) -> Any:
         return self._make_reader()
 
@@ -134,6 +138,7 @@ class FakeChannel:
         self.sent: list[channel_messages.ToDriver] = []
         self.is_lost = False
         self.on_ask: Callable[[channel_messages.Ask], None] = lambda _: None
+        self.on_ping: Callable[[bool], None] = lambda _: None
         self._clock = clock
 
     @property
@@ -240,8 +245,8 @@ class FakeTask(RunningTask):
     def add(self, batch: RecordBatch) -> None:
         self.records.append(batch)
 
-    def loss_of_input(self, reason: str) -> NonRetriableError:
-        return NonRetriableError(reason)
+    def loss_of_input(self, error: ReadError) -> NonRetriableError:
+        return NonRetriableError(str(error))
 
     @property
     def has_records(self) -> bool:
@@ -339,6 +344,7 @@ class Rig:
             global_stores=stores,
             new_event_loop=EventLoop,
             user_errors=UserErrorLog(self.clock.monotonic),
+            gate=StartGate(),
         )
         self.thread = PipelineThread(context, self.channel)  # type: ignore[arg-type]
 

@@ -21,6 +21,7 @@ from kafka_pipeline.taskmanager.channel import DriverChannel, WorkerChannel
 from kafka_pipeline.taskmanager.channel_messages import (
     Answer,
     Ask,
+    Ending,
     Hello,
     Revoke,
     Status,
@@ -75,6 +76,14 @@ while not worker.is_lost:
     while worker.last_heard_s == before and not worker.is_lost:
         time.sleep(0.001)
     worker.send(Stopped())
+"""
+
+
+TELL = """
+from kafka_pipeline.taskmanager.channel_messages import Ending
+worker.on_ping = lambda is_sure: worker.send(Ending(str(is_sure)))
+worker.send(Stopped())
+time.sleep(600)
 """
 
 
@@ -191,15 +200,23 @@ def test_ping_reaches_the_worker(driver: Driver) -> None:
         deadline_s = time.monotonic() + TIMEOUT_S
         while driver.heard.empty():
             assert time.monotonic() < deadline_s
-            driver.channel.ping()
+            driver.channel.ping(True)
             time.sleep(0.01)
         assert driver.heard.get() == Stopped()
+
+
+@pytest.mark.parametrize("is_sure", [True, False])
+def test_ping_tells_whether_the_driver_is_sure_of_its_tasks(driver: Driver, is_sure: bool) -> None:
+    with driver.worker(TELL):
+        assert driver.heard.get(timeout=TIMEOUT_S) == Stopped()
+        driver.channel.ping(is_sure)
+        assert driver.heard.get(timeout=TIMEOUT_S) == Ending(str(is_sure))
 
 
 def test_ping_leaves_out_a_worker_that_is_being_sent_something(driver: Driver) -> None:
     with driver.worker(ECHO):
         with driver.channel._workers[7].sending:
-            driver.channel.ping()  # would wait forever for the lock
+            driver.channel.ping(True)  # would wait forever for the lock
         driver.channel.send(7, Stop())
         assert driver.heard.get(timeout=TIMEOUT_S) == Stopped()
 
@@ -213,7 +230,7 @@ def test_ping_does_not_wait_for_a_worker_that_does_not_read(driver: Driver) -> N
         sender.start()
         while worker.takes_more:
             time.sleep(0.001)
-        driver.channel.ping()
+        driver.channel.ping(True)
         process.kill()
         sender.join(TIMEOUT_S)
         assert not sender.is_alive()

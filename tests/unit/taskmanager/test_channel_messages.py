@@ -74,14 +74,14 @@ messages: st.SearchStrategy[ChannelMessage] = st.one_of(
         st.builds(Death, texts, st.lists(st.tuples(tasks, st.builds(Suspect, texts))).map(tuple)),
         st.booleans(),
     ),
-    st.sampled_from([Stop(), Die(), Ping(), Dump(), Stopped()]),
+    st.sampled_from([Stop(), Die(), Ping(True), Ping(False), Dump(), Stopped()]),
 )
 EXAMPLES: dict[str, ChannelMessage] = {
     "assign": Assign(REPLICA, 3),
     "revoke": Revoke(TaskId("Counter", 0)),
     "stop": Stop(),
     "die": Die(),
-    "ping": Ping(),
+    "ping": Ping(True),
     "dump": Dump(),
     "hello": Hello(1, 4711, "host pid:[1]"),
     "status": Status((RUNNING,)),
@@ -119,7 +119,7 @@ def test_there_is_an_example_of_each_message() -> None:
 
 
 def test_signs_of_life_take_a_few_bytes() -> None:
-    assert encode(Ping()) == b'{"type":"ping"}'
+    assert encode(Ping(True)) == b'{"type":"ping","is_sure":true}'
     assert encode(Status(())) == b'{"type":"status","tasks":[]}'
 
 

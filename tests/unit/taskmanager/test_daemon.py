@@ -30,7 +30,9 @@ def test_errors_of_reports_are_looked_for_in_each_turn() -> None:
         "_reader": SimpleNamespace(read=lambda _: []),
         "_writer": SimpleNamespace(poll=lambda: polls.append("reports")),
         "_leases": SimpleNamespace(show_life=lambda: None),
-        "_state": SimpleNamespace(handle=lambda _: [], is_registered=True),
+        "_state": SimpleNamespace(
+            handle=lambda _: [], is_registered=True, contact=SimpleNamespace(is_sure=True)
+        ),
         "_wait": LongWait(None, ""),
         "_events": SimpleQueue(),
         "_monitoring": SimpleNamespace(turned=lambda: None),

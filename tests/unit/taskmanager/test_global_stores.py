@@ -15,7 +15,7 @@ from kafka_pipeline import serdes
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.kafka import read_to_end
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
-from kafka_pipeline.common.kafka.data import Fetched
+from kafka_pipeline.common.kafka.data import Fetched, ReadError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.stores import KeyValueStore
@@ -43,6 +43,7 @@ class Topic:
     is_known: bool = True
     is_away: bool = False
     error: str = ""
+    is_out_of_range: bool = False
 
     def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
         if self.is_away:
@@ -79,7 +80,9 @@ class FakeReader:
     def fetch(self, max_records: int, wait_s: float) -> Fetched:
         fetched = Fetched()
         if self._topic.error:
-            fetched.errors.append(((TOPIC, 0), self._topic.error))
+            fetched.errors.append(
+                ReadError((TOPIC, 0), self._topic.error, self._topic.is_out_of_range)
+            )
         for (name, number), at in self.positions.items():
             rows = self._topic.partitions[number][at : at + 1]
             if not rows:
@@ -244,13 +247,17 @@ def test_after_all_have_let_go_it_begins_anew(topic: Topic, kept: GlobalStores) 
     kept.release("task")
 
 
+@pytest.mark.parametrize(
+    ("is_out_of_range", "kind"), [(False, NonRetriableError), (True, TransactionFailedError)]
+)
 def test_an_error_of_a_partition_stops_all_who_use_the_store(
-    topic: Topic, kept: GlobalStores
+    topic: Topic, kept: GlobalStores, is_out_of_range: bool, kind: type[Exception]
 ) -> None:
     kept.open("task", group(), "", ignore)
-    topic.error = "the topic was deleted"
-    failed = kept.update(100)
-    assert str(failed["task"]) == 'global store "Names": names[0]: the topic was deleted'
+    topic.error, topic.is_out_of_range = "the topic was deleted", is_out_of_range
+    failed = kept.update(100)["task"]
+    assert str(failed) == 'global store "Names": names[0]: the topic was deleted'
+    assert type(failed) is kind
     kept.release("task")
 
 

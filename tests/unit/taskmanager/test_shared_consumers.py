@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition
-from kafka_pipeline.common.kafka.data import Fetched
+from kafka_pipeline.common.kafka.data import Fetched, ReadError
 from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.tasks import TaskId
@@ -87,7 +87,7 @@ class LogReader:
             if partition in self.paused:
                 continue
             if not self.topic.starts[partition] <= at <= self.topic.ends[partition]:
-                fetched.errors.append((partition, "offset out of range"))
+                fetched.errors.append(ReadError(partition, "offset out of range"))
                 continue
             offsets = [o for o in self.topic.offsets[partition] if o >= at][:room]
             room -= len(offsets)
@@ -134,8 +134,8 @@ class QueueTask(RunningTask):
         super().reached_end(partition, offset)
         self.ends.append((partition, offset))
 
-    def loss_of_input(self, reason: str) -> NonRetriableError:
-        return NonRetriableError(reason)
+    def loss_of_input(self, error: ReadError) -> NonRetriableError:
+        return NonRetriableError(str(error))
 
     @property
     def has_records(self) -> bool:
@@ -190,9 +190,9 @@ class Rig:
                     task.add(batch)
                 case End(_, task, partition, offset):
                     task.reached_end(partition, offset)
-                case Lost(task_id, task, reason):
+                case Lost(task_id, task, error):
                     self.consumers.remove(task_id, task)
-                    raise task.loss_of_input(reason)
+                    raise task.loss_of_input(error)
         return count
 
     def fetch_all(self, *tasks: QueueTask) -> None:

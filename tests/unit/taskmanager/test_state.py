@@ -17,9 +17,12 @@ from kafka_pipeline.common.protocol.messages import (
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.taskmanager.events import (
     AssignTask,
+    CatchUp,
+    CaughtUp,
     CodeChanged,
     Exit,
     LaunchThread,
+    ReportConfirmed,
     RevokeTask,
     StopRequested,
     StopThread,
@@ -440,3 +443,29 @@ def test_stop_comes_before_changed_code() -> None:
     host = running_host(assign=[0])
     host.turn(StopRequested())
     assert others(host.turn(CodeChanged({"shop": "new"}))) == []
+
+
+# Contact.
+
+
+def test_taskmanager_whose_reports_are_not_confirmed_reads_all_commands_before_it_is_sure() -> None:
+    host = running_host(assign=[0])
+    assert host.take(ReportConfirmed()) == []
+    host.tick(2000)
+    assert host.state.contact.is_sure
+    host.tick(1)
+    assert not host.state.contact.is_sure
+    assert host.take(ReportConfirmed()) == [CatchUp()]
+    assert not host.state.contact.is_sure
+    assert host.take(ReportConfirmed(), CaughtUp()) == [CatchUp()]
+    assert host.state.contact.is_sure
+    host.tick(2000)
+    assert host.state.contact.is_sure
+
+
+def test_taskmanager_that_was_stopped_doubts_although_an_old_report_is_confirmed() -> None:
+    host = running_host(assign=[0])
+    host.take(ReportConfirmed())
+    host.now_ms += 10_000
+    host.turn(ReportConfirmed())
+    assert not host.state.contact.is_sure
