@@ -45,7 +45,7 @@ def install(wheel: Path, home: Path, strangers: Iterable[str] = ()) -> Path:
     an editable install of the clone is out of reach. `strangers` are names of other packages that
     are there too.
     """
-    run(sys.executable, "-m", "venv", "--without-pip", home, cwd=home)
+    run(sys.executable, "-m", "venv", "--without-pip", home, cwd=home.parent)
     python = home / "bin" / "python"
     paths = {"base": str(home), "platbase": str(home)}
     packages = Path(sysconfig.get_path("purelib", "venv", paths))

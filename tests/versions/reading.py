@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.protocol.codec import Codec
 from kafka_pipeline.common.protocol.messages import (
     ControlRecord,
@@ -82,13 +83,20 @@ def understood(sample: Any, folder: Path) -> dict[str, Any]:
         wish = deployment(plain).wish
         found[f"wish: {name}"] = None if wish is None else wish.version
     for name, its in sample["pipelines"].items():
-        version = deployment(its["version"]).version(7)
-        tasks = replicas(version.pipeline, 1, {"Balance": 2})
-        found[f"version: {name}"] = [[str(each.task), each.fingerprint] for each in tasks]
+        found[f"version: {name}"] = _tasks(its["version"])
         found[f"assignment: {name}"] = _facts(message(its["assignment"]))
     manifest = read_manifest(folder)
     found["savepoint"] = [each.processor for each in manifest.stores], manifest.records()
     return found
+
+
+def _tasks(plain: Iterable[Any]) -> list[Any] | str:
+    """Return the tasks of a version of the pipeline, or why it cannot be read."""
+    try:
+        pipeline = deployment(plain).version(7).pipeline
+    except ConfigError as error:
+        return str(error)
+    return [[str(each.task), each.fingerprint] for each in replicas(pipeline, 1, {"Balance": 2})]
 
 
 def _facts(found: Message | None) -> list[Any]:

@@ -260,9 +260,9 @@ def write_savepoint(folder: Path, pipeline: Pipeline) -> None:
     write_manifest(folder, manifest, "[]\n")
 
 
-def sample() -> dict[str, Any]:
-    """Return all that this version writes, as JSON."""
-    pipelines = {name: completed(text) for name, text in PIPELINES.items()}
+def sample(texts: Mapping[str, str] = PIPELINES) -> dict[str, Any]:
+    """Return all that this version writes, as JSON; `texts` are those of pipelines."""
+    pipelines = {name: completed(text) for name, text in texts.items()}
     codec = Codec(NAMES)
     with tempfile.TemporaryDirectory() as folder:
         write_savepoint(Path(folder), pipelines["class"])
@@ -274,7 +274,7 @@ def sample() -> dict[str, Any]:
         "wishes": {name: _plain(records(NAMES, wish)) for name, wish in WISHES.items()},
         "pipelines": {
             name: {
-                "text": PIPELINES[name],
+                "text": texts[name],
                 "version": _plain(records(NAMES, Wish(version=7), made(pipeline))),
                 "assignment": _plain(codec.encode(assignment(pipeline), SENT_AT_MS)),
                 "fingerprints": {
@@ -288,9 +288,9 @@ def sample() -> dict[str, Any]:
     }
 
 
-def write(file: Path) -> None:
+def write(file: Path, texts: Mapping[str, str] = PIPELINES) -> None:
     """Write the sample of this version."""
-    file.write_bytes(gzip.compress(json.dumps(sample(), indent=0).encode(), mtime=0))
+    file.write_bytes(gzip.compress(json.dumps(sample(texts), indent=0).encode(), mtime=0))
 
 
 def _changes(family: str) -> dict[str, str | None]:
