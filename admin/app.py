@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from importlib.metadata import version
 from typing import Annotated, NamedTuple
 
 import typer
 
+from kafka_pipeline.common.engine_version import RUNNING_VERSION
 from kafka_pipeline.common.monitoring import logs
 
 
@@ -175,7 +175,7 @@ def _print_nothing() -> None:
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        typer.echo(version("kafka-pipeline"))
+        typer.echo(RUNNING_VERSION)
         raise typer.Exit
 
 

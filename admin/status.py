@@ -80,8 +80,10 @@ def overview(status: ClusterStatus) -> RenderableType:
     for found in (remarks(status, figures), findings(status)):
         if found:
             parts += ["", *found]
-    for why in status.unsigned:
+    for why in filter(None, (*status.unsigned, status.other_protocol)):
         parts += ["", Text(f"Heartbeats are rejected: {why}", style="red")]
+    if len(status.engines) > 1:
+        parts += ["", Text(_engines_line(status.engines), "yellow")]
     code = differing(status.code)
     if code:
         parts.append("")
@@ -92,6 +94,14 @@ def overview(status: ClusterStatus) -> RenderableType:
         names = ", ".join(str(task) for task in status.without_owner)
         parts += ["", Text(f"No TaskManager runs {names}", style="red")]
     return Group(*parts)
+
+
+def _engines_line(engines: Mapping[str, list[str]]) -> str:
+    versions = "; ".join(
+        f"{version or 'an earlier version'}: {', '.join(managers)}"
+        for version, managers in engines.items()
+    )
+    return printable(f"The managers run different versions of the engine ({versions})", LAYOUT)
 
 
 def job_manager_line(info: JobManagerInfo) -> Text:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
+from kafka_pipeline.common.engine_version import RUNNING_VERSION
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
@@ -377,7 +378,8 @@ def _read(record: ControlRecord, read: Any) -> Any:
     except ValueError as error:
         raise UnreadableDeploymentError(
             f"topic {record.topic}, offset {record.offset}: {record.key.decode(errors='replace')} "
-            f"cannot be read: {error}"
+            f"cannot be read: {error}. If a newer version of the engine wrote it, install that one "
+            f"(this one is {RUNNING_VERSION})"
         ) from error
 
 
@@ -458,13 +460,18 @@ class _Version(Struct, frozen=True, kw_only=True):
     sink: Name
     parallelism: Positive
     partitions: Mapping[Name, Positive]
-    processors: tuple[_Processor, ...]
+    processors: tuple[Mapping[str, Any], ...]
     text: str
     takes_back: TakenBack | None = None
     savepoint: str = ""
 
 
-def _processor(read: _Processor) -> PipelineProcessor:
+def _processor(data: Mapping[str, Any]) -> PipelineProcessor:
+    read: _Processor = from_json(_Processor, data, "a processor")
+    # To ignore what a later version has added would compute something else.
+    if unknown := data.keys() - {each.name for each in fields(_Processor)}:
+        names = ", ".join(sorted(unknown))
+        raise ValueError(f'processor "{read.id}" has unknown fields: {names}')
     type_ = SPECS.get(read.type)
     if type_ is None:
         raise ValueError(f'processor "{read.id}" has the unknown type "{read.type}"')

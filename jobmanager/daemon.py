@@ -14,6 +14,7 @@ from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.cluster.code_versions import CodeVersions, differing, versions_line
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.control_inbox import ControlInbox
+from kafka_pipeline.common.engine_version import RUNNING_VERSION
 from kafka_pipeline.common.errors import SupersededError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import (
@@ -261,7 +262,12 @@ class JobManagerDaemon:
             _log(command)
             if isinstance(command, JobManagerBeat):
                 self._beats_sent += 1
-                command = replace(command, findings=self._findings, unread=self._rollout.unread)
+                command = replace(
+                    command,
+                    findings=self._findings,
+                    unread=self._rollout.unread,
+                    engine=RUNNING_VERSION,
+                )
             if isinstance(command, JobManagerBeat | Refused | ReportRequest):
                 # Repeated anyway, and harmless from a JobManager that no longer leads.
                 self._reports.write(self._codec.encode(command, wall_clock_ms()))

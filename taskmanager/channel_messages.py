@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -161,6 +162,7 @@ ChannelMessage = ToWorker | ToDriver
 class _Assign(Struct, frozen=True, tag_field="type", tag="assign"):
     replica: dict[str, Any]
     parameters: dict[str, Any]
+    fingerprint: str
     epoch: Count
 
 
@@ -196,6 +198,7 @@ def encode(message: ChannelMessage) -> bytes:
             fields = {
                 "replica": replica.to_json(),
                 "parameters": replica.parameters(),
+                "fingerprint": replica.fingerprint,
                 "epoch": epoch,
             }
         case Status(tasks):
@@ -229,8 +232,9 @@ def decode(data: bytes) -> ChannelMessage:
 
 def _message(read: Any) -> ChannelMessage:
     match read:
-        case _Assign(replica, parameters, epoch):
-            return Assign(ProcessorReplica.from_json(replica, parameters), epoch)
+        case _Assign(replica, parameters, fingerprint, epoch):
+            made = ProcessorReplica.from_json(replica, parameters)
+            return Assign(replace(made, assigned_as=fingerprint), epoch)
         case _Measured(resident_bytes, tasks):
             # msgspec reads the names of a parsed object only as strings.
             return Measured(resident_bytes, {TaskId.parse(task): tasks[task] for task in tasks})

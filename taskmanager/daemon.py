@@ -19,6 +19,7 @@ from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.control_inbox import ControlInbox
 from kafka_pipeline.common.control.topics import control_topics
+from kafka_pipeline.common.engine_version import RUNNING_VERSION
 from kafka_pipeline.common.errors import PipelineError, SupersededError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.control import ControlReader, ReportWriter
@@ -94,6 +95,7 @@ class TaskManagerDaemon:
     _catches_up = False
     """Whether commands are to be read up to where they ended when that was asked."""
     _was_sure = True
+    _exit: Exit | None = None
 
     def __init__(
         self,
@@ -139,7 +141,6 @@ class TaskManagerDaemon:
         self._changing = threading.Lock()
         """Held while the core changes, since the threads of `Monitoring` read it."""
         self._wait = LongWait(self._log, _NO_ANSWER)
-        self._exit: Exit | None = None
         self._state = TaskManagerState(
             tm_id,
             threads,
@@ -150,6 +151,7 @@ class TaskManagerDaemon:
             pid=os.getpid(),
             code=code_fingerprints(config.modules, config.python_path),
             state_address=self._state_server.address if self._state_server else "",
+            engine=RUNNING_VERSION,
             spares=spark_settings(config.spark, threads).spares,
         )
         self._open_files.check(tasks=0)
@@ -220,6 +222,8 @@ class TaskManagerDaemon:
         if self._catches_up and self._reader.is_at_end:
             self._catches_up = False
             self._handle(CaughtUp())
+            for each in message.unreadable if isinstance(message, Processors) else ():
+                self._log.error("task cannot run", task=str(each.task), reason=each.reason)
         # Only events that are already queued, so that ticks and reports are not delayed, however
         # many events arrive meanwhile.
         for _ in range(self._events.qsize()):
@@ -325,6 +329,7 @@ class TaskManagerDaemon:
             (host, self._channel.port),
             self._channel.authkey,
             (host, self._queries.port),
+            RUNNING_VERSION if is_local else "",
         )
         tasks = [task for task, owner in self._state.tasks.items() if owner == thread]
 

@@ -126,6 +126,7 @@ class TaskManagerState:
         pid: int = 0,
         code: Mapping[str, str] = {},
         state_address: str = "",
+        engine: str = "",
         spares: int = 0,
     ) -> None:
         """`spares` is the number of additional threads, for suspects (`Suspect`)."""
@@ -145,12 +146,15 @@ class TaskManagerState:
             pid=pid,
             code=code,
             state_address=state_address,
+            engine=engine,
         )
         self._reporter = Reporter(heartbeat_interval_ms)
         self._threads = {number: _Thread() for number in range(threads)}
         self._tasks: dict[TaskId, _Task] = {}
         self._given_up: dict[TaskId, int] = {}
         """Restart counts of tasks that their threads have lost, in case they come back."""
+        self._unreadable: dict[TaskId, TaskStatus] = {}
+        """Assigned tasks that this version of the engine does not understand, until revoked."""
         self._epoch = -1
         self._sequence = 0
         self._now_ms = 0
@@ -188,7 +192,7 @@ class TaskManagerState:
             epoch=self._epoch,
             sequence=self._sequence,
             thread_states=tuple(thread.state for thread in self._threads.values()),
-            tasks=tuple([self._status(task) for task in self._tasks.values()]),
+            tasks=(*map(self._status, self._tasks.values()), *self._unreadable.values()),
         )
 
     def handle(self, event: Event) -> list[Command]:
@@ -315,6 +319,9 @@ class TaskManagerState:
             self._revoke(task_id)
         for replica in message.assign:
             self._assign(replica)
+        for status in message.unreadable:
+            if status.task not in self._tasks:  # as another version of it, which is closing
+                self._unreadable[status.task] = status
         self._report_soon()
 
     def _on_refused(self, reason: str) -> None:
@@ -327,6 +334,7 @@ class TaskManagerState:
             self._exit(reason)
 
     def _assign(self, replica: ProcessorReplica) -> None:
+        self._unreadable.pop(replica.task, None)
         task = self._tasks.get(replica.task)
         if task is not None:
             task.successor = replica if task.closing else None
@@ -370,6 +378,7 @@ class TaskManagerState:
         return Counter(task.thread for task in self._tasks.values())
 
     def _revoke(self, task_id: TaskId) -> None:
+        self._unreadable.pop(task_id, None)
         task = self._tasks.get(task_id)
         if task is None:
             return

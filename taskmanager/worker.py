@@ -13,6 +13,7 @@ import structlog
 
 from kafka_pipeline.common.code.error_words import described
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.engine_version import installed_version
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.group_positions import GroupPositions
 from kafka_pipeline.common.kafka.offsets import Offsets
@@ -48,6 +49,8 @@ class ThreadSettings:
     authkey: bytes
     queries: tuple[str, int]
     """The address of the driver's query server; it has the same key."""
+    engine: str
+    """The version of the engine that the driver runs; "" if workers get it from the driver."""
 
 
 def run(settings: ThreadSettings, marks: Marks) -> None:
@@ -85,10 +88,25 @@ def run(settings: ThreadSettings, marks: Marks) -> None:
         PipelineThread(context, channel).loop()
 
 
+def require_same_engine(of_driver: str) -> None:
+    """Raise RuntimeError if another version was installed since the driver started.
+
+    Half of the engine would run in one version, and half in the other.
+    """
+    here = installed_version()
+    if of_driver and here != of_driver:
+        raise RuntimeError(
+            f"version {here or '(none)'} of the engine was installed over {of_driver}, which this "
+            "TaskManager runs: start the TaskManager again. Install versions next to each other, "
+            "see docs/how-to/upgrade.md"
+        )
+
+
 def spark_body(settings: ThreadSettings) -> Callable[[Iterable[int]], Iterator[int]]:
     """Return the function that Spark runs in the worker, over a partition of one element."""
 
     def body(_: Iterable[int]) -> Iterator[int]:
+        require_same_engine(settings.engine)
         address, authkey = settings.address, settings.authkey
         supervised(
             lambda marks: run(settings, marks),

@@ -56,6 +56,8 @@ class Engine:
         self._signals = Signals()
         self._daemons: list[Daemon] = []
         self._watcher: ClusterWatcher | None = None
+        self.commands: Path | None = None
+        """The folder of the commands that start daemons; `None` for those of this environment."""
         self._writer: BulkWriter | None = None
 
     def write_config(self, name: str, **settings: object) -> Path:
@@ -242,7 +244,8 @@ class Engine:
     ) -> Daemon:
         number = len(self._daemons)
         log_file = self._folder / f"{number}_{command}.log"
-        words = [*within, str(command_path(command)), *arguments]
+        path = command_path(command) if self.commands is None else self.commands / command
+        words = [*within, str(path), *arguments]
         daemon = Daemon(f"{number} {command}", words, log_file, environment)
         daemon.start(self._signals)
         self._daemons.append(daemon)

@@ -57,6 +57,8 @@ class JobManagerInfo:
     """Sentences about what no longer suits the job, such as partitions that no task reads."""
     unread: Mapping[str, int] = field(default_factory=dict, hash=False)
     """The number of records in partitions that no task reads, by the processor that should."""
+    engine: str = ""
+    """The version of the engine; "" if unknown: earlier versions do not report it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class TaskManagerInfo:
     """The fingerprints of the user's modules, by module."""
     state_address: str = ""
     """The host and port at which it answers queries of state; "" if it does not."""
+    engine: str = ""
+    """As in `JobManagerInfo`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,8 @@ class ClusterStatus:
     """Copies of tasks' state; see `num_standby_replicas`."""
     unsigned: tuple[str, ...] = ()
     """Why recent heartbeats were ignored: reasons such as a missing signature."""
+    other_protocol: str = ""
+    """Why a recent heartbeat was ignored, if an incompatible version of the engine wrote it."""
 
     @property
     def without_owner(self) -> tuple[TaskId, ...]:
@@ -134,6 +140,20 @@ class ClusterStatus:
         """The fingerprints of the user's modules in the TaskManagers that are up, by id."""
         managers = self.task_managers
         return {info.id: info.code for info in managers if info.presence is Presence.UP}
+
+    @property
+    def engines(self) -> dict[str, list[str]]:
+        """The versions of the engine that run, each with the managers that are up and run it.
+
+        Managers are "JobManager" and "TaskManager 0". An unknown version is "".
+        """
+        found: dict[str, list[str]] = {}
+        if self.job_manager.presence is Presence.UP:
+            found[self.job_manager.engine] = ["JobManager"]
+        for info in self.task_managers:
+            if info.presence is Presence.UP:
+                found.setdefault(info.engine, []).append(f"TaskManager {info.id}")
+        return found
 
     @property
     def newest_record_ms(self) -> int | None:
@@ -169,6 +189,7 @@ class ClusterStatus:
                 "age_ms": manager.age_ms,
                 "findings": list(manager.findings),
                 "unread": dict(manager.unread),
+                "engine": manager.engine,
             },
             "task_managers": [
                 {
@@ -180,6 +201,7 @@ class ClusterStatus:
                     "age_ms": info.age_ms,
                     "code": dict(info.code),
                     "state_address": info.state_address,
+                    "engine": info.engine,
                 }
                 for info in self.task_managers
             ],
@@ -187,6 +209,7 @@ class ClusterStatus:
             "standbys": [task_to_json(info, newest_ms) for info in self.standbys],
             "tasks_without_owner": [str(task) for task in self.without_owner],
             "unsigned": list(self.unsigned),
+            "other_protocol": self.other_protocol,
         }
 
 
@@ -319,7 +342,9 @@ def _job_manager(beat: Beat | None, now_ms: int, overdue_ms: int) -> JobManagerI
     if beat.content.leaving:
         presence = Presence.LEFT
     content = beat.content
-    return JobManagerInfo(presence, content.epoch, age_ms, content.findings, content.unread)
+    return JobManagerInfo(
+        presence, content.epoch, age_ms, content.findings, content.unread, content.engine
+    )
 
 
 def _task_manager(
@@ -341,6 +366,7 @@ def _task_manager(
         age_ms,
         report.code,
         report.state_address,
+        report.engine,
     )
 
 

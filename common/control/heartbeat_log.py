@@ -14,6 +14,7 @@ from kafka_pipeline.common.protocol.messages import (
     Heartbeat,
     JobManagerBeat,
     MalformedMessageError,
+    OtherProtocolError,
     Report,
     Threads,
 )
@@ -37,6 +38,9 @@ class HeartbeatLog:
         self._reported: dict[tuple[int, str], ReportedTasks] = {}
         self._unsigned_ms: dict[str, int] = {}
         """When the last heartbeat without a valid signature was written, by the reason."""
+        self._other_protocol: tuple[str, int] | None = None
+        """Why the last heartbeat of an incompatible version was ignored, and when it was written.
+        """
 
     @property
     def newest_ms(self) -> int:
@@ -49,6 +53,9 @@ class HeartbeatLog:
             message = self._codec.decode(record)
         except BadSignatureError as error:
             self._unsigned_ms[str(error)] = record.timestamp_ms
+            return
+        except OtherProtocolError as error:
+            self._other_protocol = (str(error), record.timestamp_ms)
             return
         except MalformedMessageError:
             return
@@ -63,8 +70,13 @@ class HeartbeatLog:
         self._forget_old()
         overdue_ms = MISSED_BEATS * self._interval_ms
         unsigned = [why for why, at in self._unsigned_ms.items() if now_ms - at <= overdue_ms]
+        why, at_ms = self._other_protocol or ("", 0)
         status = snapshot(self._beats, now_ms, self._interval_ms, self._tm_number)
-        return replace(status, unsigned=tuple(unsigned))
+        return replace(
+            status,
+            unsigned=tuple(unsigned),
+            other_protocol=why if now_ms - at_ms <= overdue_ms else "",
+        )
 
     def misses_full_reports(self, now_ms: int) -> bool:
         """Whether some TaskManager is up whose last full report was not read."""

@@ -4,7 +4,8 @@ Keys and values are the original's, byte for byte; additional facts are in these
 
     version    protocol version, on every record
     sent_at    milliseconds since the epoch, on every record
-    epoch, sequence, incarnation, action, parameters      on JobManager commands
+    epoch, sequence, incarnation, action                  on JobManager commands
+    parameters, fingerprint                               on assignments
     report     JSON, on what TaskManagers send, and on the JobManager's own heartbeat
     figures    JSON, on what TaskManagers send: facts that are only displayed
     part       number and count, such as 0/3, on the parts of a message too long for one record
@@ -17,6 +18,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import Struct
+
+from kafka_pipeline.common.engine_version import RUNNING_VERSION
+from kafka_pipeline.common.errors import shorten
 from kafka_pipeline.common.protocol.messages import (
     JOB_MANAGER,
     ControlRecord,
@@ -25,12 +30,14 @@ from kafka_pipeline.common.protocol.messages import (
     JobManagerBeat,
     MalformedMessageError,
     Message,
+    OtherProtocolError,
     ProcessorReplica,
     Processors,
     Refused,
     Report,
     ReportRequest,
     Sos,
+    TaskNumber,
     Threads,
     WrittenTask,
 )
@@ -41,12 +48,14 @@ from kafka_pipeline.common.protocol.reports import (
     encode_report,
 )
 from kafka_pipeline.common.protocol.signing import require_signed, signed
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.security.control_key import ControlKey
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.common.typed_json import dump, from_json, parse
 
 PROTOCOL_VERSION = 6
+"""Managers with the same number understand each other; docs/how-to/upgrade.md has the rules."""
 MAX_RECORD_BYTES = 1_000_000
 _MAX_BATCHES = 8
 _MAX_BATCH_BYTES = 32_000_000
@@ -56,6 +65,8 @@ _RECORD_BYTES = 1000
 _MAX_WAITING_BYTES = 32_000_000
 """When the parts of incomplete messages exceed this, a reader drops the oldest message."""
 _NUMBER = re.compile(rb"0|[1-9][0-9]{0,18}")
+_LONGEST_PROBLEM = 200
+_FINGERPRINT = re.compile(rb"[0-9a-f]{1,64}")
 
 ControlHeaders = tuple[tuple[str, bytes], ...]
 
@@ -193,8 +204,12 @@ class Codec:
             headers = (*base, *_command(*facts, _REVOKE))
             records.append(self._to_task_manager(message.tm_id, value, headers))
         for replica in message.assign:
-            parameters = ("parameters", dump(replica.parameters()))
-            headers = (*base, *_command(*facts, _ASSIGN), parameters)
+            headers = (
+                *base,
+                *_command(*facts, _ASSIGN),
+                ("parameters", dump(replica.parameters())),
+                ("fingerprint", replica.fingerprint.encode()),
+            )
             records.append(self._to_task_manager(message.tm_id, dump(replica.to_json()), headers))
         headers = (*base, *_command(*facts, _END))
         records.append(self._to_task_manager(message.tm_id, b"eos", headers))
@@ -206,8 +221,8 @@ class Codec:
         if self._key is not None:
             require_signed(record, self._key)
         headers = dict(record.headers)
-        if _number(headers["version"]) != PROTOCOL_VERSION:
-            raise MalformedMessageError(f"{record.topic}: protocol version {headers['version']!r}")
+        if (found := _number(headers["version"])) != PROTOCOL_VERSION:
+            raise OtherProtocolError(f"{record.topic}: {_other_protocol(found)}")
         names = self._names
         if record.topic == names.threads_jm and record.value == b"sos":
             return Sos(record.offset, headers["incarnation"].decode())
@@ -292,13 +307,15 @@ class Codec:
         if batch.is_too_large:
             raise MalformedMessageError(f"{record.topic}: a batch over {_MAX_BATCH_BYTES} bytes")
         records = batch.records
+        assigned = [_read_assignment(entry) for action, entry in records if action == _ASSIGN]
         return Processors(
             tm_id,
             incarnation,
             epoch,
             sequence,
-            assign=tuple(_read_replica(entry) for action, entry in records if action == _ASSIGN),
+            assign=tuple(each for each in assigned if not isinstance(each, TaskStatus)),
             revoke=tuple(_read_task(entry) for action, entry in records if action == _REVOKE),
+            unreadable=tuple(each for each in assigned if isinstance(each, TaskStatus)),
         )
 
 
@@ -348,9 +365,46 @@ def _joined(parts: Sequence[_Part]) -> _Part:
     return replace(first, report=replace(first.report, tasks=tasks, closed=closed))
 
 
-def _read_replica(record: ControlRecord) -> ProcessorReplica:
-    parameters = parse(dict(record.headers)["parameters"])
-    return ProcessorReplica.from_json(parse(record.value), parameters)
+def _other_protocol(found: int) -> str:
+    it = "a newer" if found > PROTOCOL_VERSION else "an older"
+    return (
+        f"{it} version of the engine wrote the message: protocol {found}, and this one "
+        f"({RUNNING_VERSION}) reads {PROTOCOL_VERSION}. These two versions cannot run together: "
+        "stop all managers of the job, and start all of them with one version"
+    )
+
+
+def _read_assignment(record: ControlRecord) -> ProcessorReplica | TaskStatus:
+    """Return an assignment, or its task as FAILED if a newer JobManager has written more.
+
+    Earlier JobManagers write no fingerprint, and nothing that this version cannot read.
+    """
+    headers = dict(record.headers)
+    value, parameters = parse(record.value), parse(headers["parameters"])
+    fingerprint = headers.get("fingerprint")
+    if fingerprint is None:
+        return ProcessorReplica.from_json(value, parameters)
+    if _FINGERPRINT.fullmatch(fingerprint) is None:
+        raise ValueError("not a fingerprint")
+    try:
+        replica = ProcessorReplica.from_json(value, parameters)
+    except ValueError as error:
+        copy: _Copy = from_json(_Copy, parameters, "the parameters")
+        written: WrittenTask = from_json(WrittenTask, value, "the task")
+        task = TaskId(written.processor, written.partition, copy.standby)
+        reason = (
+            f"this TaskManager's version of the engine ({RUNNING_VERSION}) cannot read the "
+            f"assignment: {shorten(str(error), _LONGEST_PROBLEM)}. Install the version of the "
+            "JobManager on this host too"
+        )
+        return TaskStatus(task, TaskState.FAILED, reason, fingerprint=fingerprint.decode())
+    return replace(replica, assigned_as=fingerprint.decode())
+
+
+class _Copy(Struct, frozen=True):
+    """The only parameter of an assignment that is a part of the task's id."""
+
+    standby: TaskNumber = 0
 
 
 def _read_task(record: ControlRecord) -> TaskId:

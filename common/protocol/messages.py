@@ -39,6 +39,13 @@ class MalformedMessageError(Exception):
     """
 
 
+class OtherProtocolError(MalformedMessageError):
+    """A control record has another protocol version: its writer is of another engine's version.
+
+    Views of the cluster also show the reason.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
     """A record of a control topic; `offset` and `timestamp_ms` are set on records that were read.
@@ -85,6 +92,8 @@ class ProcessorReplica:
     """
     suspects: tuple[Suspect, ...] = ()
     """The calls of this task that were in progress when worker processes ended."""
+    assigned_as: str = field(default="", compare=False)
+    """The fingerprint that the JobManager has assigned it with; "" in the JobManager."""
 
     @property
     def name(self) -> str:
@@ -131,14 +140,24 @@ class ProcessorReplica:
 
     @property
     def fingerprint(self) -> str:
-        """A short hash, equal for replicas that do the same to the same topics."""
+        """A short hash, equal for replicas that do the same to the same topics.
+
+        A TaskManager reports the one that it was assigned with: its own version of the engine might
+        compute another one, and the JobManager would take the task for one of another pipeline.
+        """
+        if self.assigned_as:
+            return self.assigned_as
         parameters = replace(self, former_inputs=(), suspects=()).parameters()
         content = json.dumps([self.to_json(), parameters], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     @classmethod
     def from_json(cls, data: Any, parameters: Any) -> ProcessorReplica:
-        """Read the results of `to_json` and `parameters`. Raises ValueError on anything else."""
+        """Read the results of `to_json` and `parameters`.
+
+        Raises ValueError on anything else, also on a field of a later version: a task that ignores
+        what it does not know would compute something else.
+        """
         processor: _Processor = from_json(_Processor, data, "the processor")
         read: _Parameters = from_json(_Parameters, parameters, "the parameters")
         type_ = SPECS.get(processor.type.lower())
@@ -164,19 +183,19 @@ class ProcessorReplica:
         )
 
 
-_Number = Annotated[int, Meta(ge=0, le=9_999_999_999)]
+TaskNumber = Annotated[int, Meta(ge=0, le=9_999_999_999)]
 """The range of numbers in a task id."""
 
 
 class WrittenTask(Struct, frozen=True, kw_only=True):
     """A task in the original's form; a standby has a number in addition."""
 
-    partition: _Number = msgspec.field(name="pipelineID")
+    partition: TaskNumber = msgspec.field(name="pipelineID")
     processor: Name = msgspec.field(name="ID")
-    standby: _Number = 0
+    standby: TaskNumber = 0
 
 
-class _Processor(WrittenTask, frozen=True, kw_only=True):
+class _Processor(WrittenTask, frozen=True, kw_only=True, forbid_unknown_fields=True):
     type: str
     from_: tuple[Name, ...] = msgspec.field(name="from")
     to: tuple[Name, ...]
@@ -185,13 +204,13 @@ class _Processor(WrittenTask, frozen=True, kw_only=True):
     state_topic: Name | None = msgspec.field(name="stateTopic", default=None)
 
 
-class _Parameters(Struct, frozen=True, kw_only=True):
+class _Parameters(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     on_error: OnError
     dead_letter_topic: Name | None
     spec: Any = {}
     sources: Mapping[str, SourceSpec] = {}
     state_topics: Mapping[Name, Name] = {}
-    standby: _Number = 0
+    standby: TaskNumber = 0
     arcs: Mapping[Name, Positive] = {}
     generation: Count = 0
     max_dead_letters_per_minute: Positive | None = None
@@ -320,6 +339,8 @@ class Report:
     code: Mapping[str, str] = field(default_factory=dict, hash=False)
     state_address: str = ""
     """The host and port at which it answers queries of state; "" if it does not."""
+    engine: str = ""
+    """The version of the engine; "" if unknown: earlier versions do not report it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +367,7 @@ class JobManagerBeat:
     processors in `held`, and the `held_tasks`, have no owner on purpose. `findings` are sentences
     about what no longer suits the job, such as partitions that no task reads. `unread` maps
     processors to the number of records in partitions that they should read, but that no task reads.
+    `engine` is as in a `Report`.
     """
 
     epoch: int
@@ -357,6 +379,7 @@ class JobManagerBeat:
     findings: tuple[str, ...] = ()
     unread: Mapping[str, int] = field(default_factory=dict, hash=False)
     number: int = 0
+    engine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +388,8 @@ class Processors:
 
     `sequence` grows by one with each command from one JobManager to one TaskManager. A command is
     for one incarnation only: if that process has died, its successor must not carry it out.
+    `unreadable` has the tasks whose assignments the reader does not understand, since a newer
+    JobManager wrote them, as FAILED.
     """
 
     tm_id: int
@@ -373,6 +398,7 @@ class Processors:
     sequence: int
     assign: tuple[ProcessorReplica, ...] = ()
     revoke: tuple[TaskId, ...] = ()
+    unreadable: tuple[TaskStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ _SHOWN = ("thread", "reason", "activity", "dropped")
 """The first columns of the table of figures; the figures that any task has follow."""
 _NEXT_TO_ROWS = ("dropped_lately", "rejected", "held_by", "key_warnings")
 """Columns outside of the rows, written only if any task has a value in them."""
-_SOMETIMES = ("code", "state_address")
+_SOMETIMES = ("code", "state_address", "engine")
 """Fields of a report that are left out if empty."""
 
 T = TypeVar("T")
@@ -75,6 +75,7 @@ class _OfManager(Struct, frozen=True, kw_only=True):
     thread_states: tuple[ThreadState, ...]
     code: Mapping[str, str] = {}
     state_address: str = ""
+    engine: str = ""
 
 
 class _ActedOn(_OfManager, frozen=True, kw_only=True):
@@ -103,6 +104,7 @@ class _Beat(Struct, frozen=True, kw_only=True):
     findings: tuple[str, ...] = ()
     unread: Mapping[Name, Count] = {}
     number: Count = 0
+    engine: str = ""
 
 
 class _BeatWithOwners(_Beat, frozen=True, kw_only=True):
@@ -252,6 +254,8 @@ def encode_owners(beat: JobManagerBeat) -> list[bytes]:
         ]
     if beat.unread:
         facts["unread"] = dict(beat.unread)
+    if beat.engine:
+        facts["engine"] = beat.engine
     pairs = [(str(task), tm_id) for task, tm_id in beat.owners.items()]
     size = sum(len(task) + _OWNER_BYTES for task, _ in pairs)
     some = max(len(pairs) * PART_BYTES // max(size, 1), 1)

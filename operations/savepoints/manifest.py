@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.engine_version import RUNNING_VERSION
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.names import inside
 from kafka_pipeline.common.topic_names import TopicNames
@@ -192,11 +193,15 @@ def read_manifest(folder: Path) -> Manifest:
     written = data.get("format") if isinstance(data, dict) else None
     if written != FORMAT:
         raise ConfigError(
-            f"{path} has format {written!r}, and this version of the engine reads {FORMAT}"
+            f"{path} has format {written!r}, and this version of the engine ({RUNNING_VERSION}) "
+            f"reads {FORMAT}: use the version that made the savepoint"
         )
     try:
         manifest: Manifest = from_json(Manifest, data, "the savepoint")
         manifest.pipeline_version()
     except ValueError as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
+        raise ConfigError(
+            f"{path} cannot be read: {error}. If a newer version of the engine made it, install "
+            f"that one (this one is {RUNNING_VERSION})"
+        ) from error
     return manifest

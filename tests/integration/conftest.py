@@ -21,6 +21,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="at how many moments of its start a daemon is stopped",
     )
+    parser.addoption(
+        "--upgrade-from",
+        metavar="COMMIT",
+        help="the version of the engine from which a running job is upgraded",
+    )
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import time
 from collections.abc import Callable, Mapping
@@ -23,10 +22,10 @@ from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.kafka.bulk import BulkWriter, read_committed
 from tests.command_run import CommandRun
 from tests.docs.pages import blocks
+from tests.wheels import ROOT, TIMEOUT_S, install, run, wheel_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
-ROOT = Path(__file__).parents[2]
 ENGINE = "kafka_pipeline"
 FOREIGN = (
     "admin",
@@ -39,8 +38,6 @@ FOREIGN = (
     "taskmanager",
 )
 """Packages of others, which happen to have the names of the folders of the checkout."""
-STRANGER = "raise RuntimeError('nobody imports this')\n"
-TIMEOUT_S = 200
 OWN_CODE = """
 from common.texts import loud
 from kafka_pipeline import Processor
@@ -76,27 +73,6 @@ PIPELINE = """
 WHERE = "import kafka_pipeline; print(kafka_pipeline.__file__)"
 
 
-def run(*command: object, cwd: Path) -> str:
-    """Run a command outside of the clone; return what it prints, which is no warning."""
-    foreign = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
-    environment = {name: value for name, value in os.environ.items() if name not in foreign}
-    done = subprocess.run(
-        list(map(str, command)),
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
-    return done.stdout
-
-
-def pip(*arguments: object, cwd: Path) -> None:
-    python = (sys.executable, "-W", "ignore", "-m", "pip", "--disable-pip-version-check")
-    run(*python, *arguments, cwd=cwd)
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the source: a build leaves files behind, and takes up old ones."""
@@ -109,13 +85,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def wheel_of(folder: Path) -> Path:
-    """Build as scripts/setup.sh does, with the setuptools of this environment."""
-    pip("wheel", "--no-deps", "--no-build-isolation", "-q", "-w", "dist", ".", cwd=folder)
-    (built,) = (folder / "dist").glob("*.whl")
-    return built
-
-
 @pytest.fixture(scope="module")
 def wheel(source: Path) -> Path:
     return wheel_of(source)
@@ -125,22 +94,9 @@ def wheel(source: Path) -> Path:
 def commands(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of commands of a new environment that the wheel was installed in.
 
-    There are packages of others too, with names that the engine's folders have in a checkout. The
-    environment shares the dependencies of this one, by a `.pth` file: to install them would take
-    minutes and a package index, and is pip's work. Python does not read the `.pth` files there, so
-    an editable install of the clone is out of reach.
+    There are packages of others too, with names that the engine's folders have in a checkout.
     """
-    home = tmp_path_factory.mktemp("environment")
-    run(sys.executable, "-m", "venv", "--without-pip", home, cwd=home)
-    python = home / "bin" / "python"
-    paths = {"base": str(home), "platbase": str(home)}
-    packages = Path(sysconfig.get_path("purelib", "venv", paths))
-    (packages / "shared.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
-    for name in FOREIGN:
-        (packages / name).mkdir()
-        (packages / name / "__init__.py").write_text(STRANGER)
-    pip("--python", python, "install", "--no-deps", "--no-index", "-q", wheel, cwd=home)
-    return home / "bin"
+    return install(wheel, tmp_path_factory.mktemp("environment"), FOREIGN)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ def report(
     incarnation: str = "a",
     sequence: int = 1,
     leaving: bool = False,
+    engine: str = "",
 ) -> Beat:
     content = Report(
         tm_id,
@@ -35,6 +36,7 @@ def report(
         pid=100 + tm_id,
         thread_states=(ThreadState.RUNNING, ThreadState.DEAD),
         tasks=tasks,
+        engine=engine,
     )
     return Beat(NOW_MS - age_ms, content)
 

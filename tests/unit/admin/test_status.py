@@ -95,6 +95,21 @@ def test_a_new_process_replaces_one_that_is_down() -> None:
     assert look(dead, new).task_managers[0].presence is Presence.UP
 
 
+def test_different_versions_of_the_engine_are_named_with_who_runs_them() -> None:
+    """Earlier versions do not report theirs, and a TaskManager that is down runs none."""
+    down = report(2, age_ms=4000, engine="0.3.0")
+    found = look(leader({}), report(0, engine="0.2.0"), report(1), down, tm_number=3)
+    line = "different versions of the engine (an earlier version: JobManager, TaskManager 1; "
+    assert f"{line}0.2.0: TaskManager 0)" in text(found)
+    assert "different versions" not in text(look(leader({}), report(0), report(1), down))
+
+
+def test_heartbeats_of_an_incompatible_version_are_reported() -> None:
+    found = replace(look(leader({})), other_protocol="protocol 7, and this one reads 6")
+    assert "Heartbeats are rejected: protocol 7, and this one reads 6" in text(found)
+    assert found.to_json()["other_protocol"] == "protocol 7, and this one reads 6"
+
+
 def test_a_task_manager_beyond_the_configured_number_is_shown_too() -> None:
     assert [info.id for info in look(report(5)).task_managers] == [0, 1, 5]
 
@@ -392,6 +407,7 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
         "age_ms": 100,
         "findings": [],
         "unread": {},
+        "engine": "",
     }
     assert data["task_managers"][0] == {
         "id": 0,
@@ -402,6 +418,7 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
         "age_ms": 200,
         "code": {},
         "state_address": "",
+        "engine": "",
     }
     assert data["tasks"][1] == {
         "id": "Count_0",

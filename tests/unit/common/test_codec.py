@@ -304,17 +304,31 @@ def test_command_on_the_topic_of_another_taskmanager_is_malformed() -> None:
         ("pipelineID", -1),
         ("pipelineID", "0"),
         ("ID", None),
+    ],
+)
+def test_processor_of_no_task_is_malformed(field: str, value: object) -> None:
+    assign, end = encode(Processors(1, "i", 2, 3, assign=(REPLICA,)))
+    body = json.dumps({**REPLICA.to_json(), field: value}).encode()
+    codec = Codec(NAMES)
+    assert is_malformed(replace(assign, value=body), codec) or is_malformed(end, codec)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
         ("type", "PICKLE"),
         ("from", "Adder"),
         ("inTopics", [1]),
         ("stateTopic", 5),
     ],
 )
-def test_processor_with_a_field_of_another_kind_is_malformed(field: str, value: object) -> None:
+def test_processor_with_a_field_of_another_kind_is_not_assigned(field: str, value: object) -> None:
     assign, end = encode(Processors(1, "i", 2, 3, assign=(REPLICA,)))
     body = json.dumps({**REPLICA.to_json(), field: value}).encode()
-    codec = Codec(NAMES)
-    assert is_malformed(replace(assign, value=body), codec) or is_malformed(end, codec)
+    found = decode([replace(assign, value=body), end])
+    assert isinstance(found, Processors)
+    assert found.assign == ()
+    assert [status.task for status in found.unreadable] == [REPLICA.task]
 
 
 @given(replica_values, st.data())

@@ -217,6 +217,24 @@ def test_empty_command_is_acknowledged() -> None:
     assert report.sequence == host.sequence
 
 
+def test_task_that_this_version_does_not_understand_is_listed_as_failed_until_revoked() -> None:
+    host = running_host()
+    reason = "cannot read the assignment"
+    unreadable = TaskStatus(task(1), TaskState.FAILED, reason, fingerprint="f00d")
+    host.take(Processors(3, "me", EPOCH, 2, assign=(replica(0),), unreadable=(unreadable,)))
+    assert host.report().tasks[1:] == (unreadable,)
+    host.take(Processors(3, "me", EPOCH, 3, revoke=(task(1),)))
+    assert listed(host.report()) == {0: TaskState.STARTING}
+
+
+def test_task_is_no_longer_failed_once_it_is_understood() -> None:
+    host = running_host()
+    unreadable = TaskStatus(task(0), TaskState.FAILED, "later", fingerprint="f00d")
+    host.take(Processors(3, "me", EPOCH, 2, unreadable=(unreadable,)))
+    host.take(Processors(3, "me", EPOCH, 3, assign=(replica(0),)))
+    assert listed(host.report()) == {0: TaskState.STARTING}
+
+
 # Moves.
 
 

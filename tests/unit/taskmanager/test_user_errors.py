@@ -16,6 +16,7 @@ from structlog.typing import EventDict
 
 from kafka_pipeline import TopologyBuilder, serdes, stores
 from kafka_pipeline.common.code.error_words import HOW_TO_SHOW
+from kafka_pipeline.common.engine_version import RUNNING_VERSION
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.kafka.clients import NonRetriableError
 from kafka_pipeline.common.monitoring import logs
@@ -335,10 +336,21 @@ def test_what_ends_a_worker_reaches_the_driver_without_what_it_may_quote(
 
     monkeypatch.setattr(worker, "run", fail)
     config = replace(CONFIG, log_record_values=values)
-    body = worker.spark_body(ThreadSettings(config, 0, 0, ("localhost", 1), b"", ("localhost", 2)))
+    addresses = (("localhost", 1), b"", ("localhost", 2))
+    body = worker.spark_body(ThreadSettings(config, 0, 0, *addresses, RUNNING_VERSION))
     with pytest.raises(WorkerEndedError) as caught:
         body([0])
     assert str(caught.value) == words
+
+
+def test_worker_of_another_version_than_its_driver_does_not_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker, "installed_version", lambda: "0.2.0")
+    addresses = (("localhost", 1), b"", ("localhost", 2))
+    body = worker.spark_body(ThreadSettings(CONFIG, 0, 0, *addresses, "0.1.0"))
+    with pytest.raises(RuntimeError, match=r"0\.2\.0 .* over 0\.1\.0, .* start the TaskManager"):
+        body([0])
 
 
 # Logs of user code
