@@ -219,11 +219,11 @@ class TaskManagerDaemon:
             message = self._inbox.take(record)
             if isinstance(message, Sos | Processors | Refused | ReportRequest):
                 self._handle(message)
+            for each in message.unreadable if isinstance(message, Processors) else ():
+                self._log.error("task cannot run", task=str(each.task), reason=each.reason)
         if self._catches_up and self._reader.is_at_end:
             self._catches_up = False
             self._handle(CaughtUp())
-            for each in message.unreadable if isinstance(message, Processors) else ():
-                self._log.error("task cannot run", task=str(each.task), reason=each.reason)
         # Only events that are already queued, so that ticks and reports are not delayed, however
         # many events arrive meanwhile.
         for _ in range(self._events.qsize()):
