@@ -17,7 +17,7 @@ from kafka_pipeline.common.protocol.messages import (
     Threads,
 )
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus, ThreadState
-from kafka_pipeline.common.protocol.suspects import Death, after_death, as_suspects
+from kafka_pipeline.common.protocol.suspects import after_death, as_suspects
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.taskmanager.contact import Contact
@@ -47,6 +47,7 @@ from kafka_pipeline.taskmanager.events import (
     ThreadStopped,
 )
 from kafka_pipeline.taskmanager.reporter import Reporter
+from kafka_pipeline.taskmanager.thread_entry import ThreadEntry
 
 REFUSAL_TIMEOUT_BEATS = 6
 SILENCE_BEATS = 5
@@ -68,27 +69,6 @@ _WAITS = (
 _NEW_CODE = "the code has changed: its PipelineThread starts again with it"
 _ALONE = "it has a worker of its own for now"
 _HUNG = "it held the interpreter's lock, or hung otherwise, and was ended"
-
-
-@dataclass(slots=True)
-class _Thread:
-    state: ThreadState = ThreadState.STARTING
-    heard_at_ms: int = 0
-    connected_at_ms: int = 0
-    launch_at_ms: int | None = None
-    start_by_ms: int = 0
-    waits: bool = False
-    """Whether it was launched so long ago that the delay was reported."""
-    failures: int = 0
-    hang_steps: int = 0
-    """The last step of the reaction to a hang: its stacks are requested first, then it is
-    killed."""
-    ends_since: str = ""
-    """The reason for which its worker is ending itself, if it is."""
-    death: Death | None = None
-    """How its worker process ended, and in which calls."""
-    is_leaving: bool = False
-    """Whether it was asked to end, as a spare without tasks, or to start with other code."""
 
 
 @dataclass(slots=True)
@@ -149,7 +129,7 @@ class TaskManagerState:
             engine=engine,
         )
         self._reporter = Reporter(heartbeat_interval_ms)
-        self._threads = {number: _Thread() for number in range(threads)}
+        self._threads = {number: ThreadEntry() for number in range(threads)}
         self._tasks: dict[TaskId, _Task] = {}
         self._given_up: dict[TaskId, int] = {}
         """Restart counts of tasks that their threads have lost, in case they come back."""
@@ -276,7 +256,7 @@ class TaskManagerState:
             report = self._reporter.heartbeat(self.everything(), now_ms)
             self._commands.append(Heartbeat(report))
 
-    def _watch(self, number: int, thread: _Thread) -> None:
+    def _watch(self, number: int, thread: ThreadEntry) -> None:
         """Check whether a thread is silent; end it if the silence exceeds all time limits."""
         silent_ms = self._now_ms - thread.heard_at_ms
         if silent_ms > SILENCE_BEATS * self._interval_ms:
@@ -288,7 +268,7 @@ class TaskManagerState:
             self._commands += steps[thread.hang_steps : thread.hang_steps + 1]
             thread.hang_steps += 1
 
-    def _watch_start(self, number: int, thread: _Thread) -> None:
+    def _watch_start(self, number: int, thread: ThreadEntry) -> None:
         """Report a thread that takes long to come up as waiting, together with its tasks."""
         if self._now_ms < thread.start_by_ms:
             return
@@ -450,7 +430,7 @@ class TaskManagerState:
         if number in self._spares and not tasks and not goes_on:
             del self._threads[number]
             return
-        reason = f"its PipelineThread {_end_of(thread)}, and is started again"
+        reason = f"its PipelineThread {thread.end}, and is started again"
         if self._accuse(number, thread, tasks) or lived_ms > CALM_BEATS * self._interval_ms:
             thread.failures = 0
         if thread.is_leaving:
@@ -473,7 +453,7 @@ class TaskManagerState:
                 )
         self._report_soon()
 
-    def _accuse(self, number: int, thread: _Thread, tasks: Mapping[TaskId, _Task]) -> bool:
+    def _accuse(self, number: int, thread: ThreadEntry, tasks: Mapping[TaskId, _Task]) -> bool:
         """Suspect the tasks that were in a call; return whether the thread is rid of the cause.
 
         It is rid of it if the calls that ended it will not be repeated, or not on this thread.
@@ -508,7 +488,7 @@ class TaskManagerState:
         counts = self._counts()
         number = min(self._spares, key=lambda n: counts[n])
         if number not in self._threads:
-            self._threads[number] = _Thread()
+            self._threads[number] = ThreadEntry()
             self._launch(number)
         return number
 
@@ -536,7 +516,7 @@ class TaskManagerState:
         self._begin_start(self._threads[number])
         self._commands.append(LaunchThread(number))
 
-    def _begin_start(self, thread: _Thread) -> None:
+    def _begin_start(self, thread: ThreadEntry) -> None:
         thread.launch_at_ms = None
         thread.hang_steps, thread.ends_since, thread.death = 0, "", None
         thread.is_leaving = False
@@ -594,15 +574,3 @@ class TaskManagerState:
         status = task.status.after_silence(silent_ms) if says_nothing else task.status
         suspects = as_suspects(task.replica.suspects)
         return replace(status, suspects=suspects) if suspects else status
-
-
-def _end_of(thread: _Thread) -> str:
-    """Return how a thread ended, with the calls that were in progress."""
-    if thread.ends_since:
-        return f"was ended, since {thread.ends_since}"
-    end = "hung and was ended" if thread.hang_steps else "died"
-    death = thread.death
-    if death is None:
-        return end
-    during = f"during {death.place}" if death.calls else "outside of user code"
-    return f"{end}, {during}" if thread.hang_steps else f"{end} ({death.how}, {during})"

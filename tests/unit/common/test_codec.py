@@ -351,10 +351,10 @@ def test_command_that_decodes_can_do_no_harm(
             assert decode(encode(command)) == command
 
 
-def test_only_the_last_heartbeat_of_a_job_manager_differs_from_those_of_earlier_versions() -> None:
+def test_a_job_manager_says_in_its_last_heartbeat_that_it_leaves() -> None:
     (beat,), (last,) = (
-        Codec(NAMES).encode(JobManagerBeat(2, 0, {}, leaving=leaving), 0)
+        Codec(NAMES).encode(JobManagerBeat(2, 0, {}, leaving=leaving, number=7), 0)
         for leaving in (False, True)
     )
-    assert dict(beat.headers)["report"] == b'{"epoch":2,"owners":{}}'
-    assert dict(last.headers)["report"] == b'{"epoch":2,"leaving":true,"owners":{}}'
+    assert dict(beat.headers)["report"] == b'{"epoch":2,"number":7,"owners":{}}'
+    assert dict(last.headers)["report"] == b'{"epoch":2,"leaving":true,"number":7,"owners":{}}'

@@ -115,7 +115,7 @@ def test_spec_survives_its_way_to_the_driver() -> None:
         ("type: sql, query: q, config: {a: 1}", "1:52: sql takes no config"),
         ("type: sql, query: q, function: a.b:c", 'unknown key "function"'),
         ("type: sql, query: q, serdes: {}", 'unknown key "serdes"'),
-        ("type: sql, query: q, format: xml", 'format must be "string", "binary" or "json"'),
+        ("type: sql, query: q, format: xml", 'format must be "string", "binary", "json" or "avro"'),
         ("type: sql, query: q, format: json", 'missing key "schema"'),
         ("type: sql, query: q, schema: a INT", "schema belongs to format: json"),
         ("type: sql, query: q, lenient: true", "lenient belongs to format: json"),
@@ -146,10 +146,10 @@ def test_mistakes_are_reported(keys: str, problem: str) -> None:
 
 def test_sources_with_serdes_are_refused() -> None:
     text = """
-sources: {s: {topic: t, value: json}}
+sources: {s: {topic: t, value: string}}
 processors: [{id: P, type: sql, query: q, from: [s], to: [sink]}]
 """
-    assert "sql takes records as they are" in problems_in(text)[0]
+    assert "a query takes records as they are" in problems_in(text)[0]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ BY_VALUE = "SELECT value AS key, count(*) AS value FROM input GROUP BY value"
 
 def pipeline(query: str = JOIN, table: str = "{topic: people, schema: city STRING}") -> str:
     return f"""
-sources: {{orders: orders_topic, people: people_topic, more: {{topic: t, value: json}}}}
+sources: {{orders: orders_topic, people: people_topic, more: {{topic: t, value: int64}}}}
 processors:
 - {{id: A, type: forward, to: [P]}}
 - {{id: P, type: sql, query: "{query}", from: [orders], tables: {{customers: {table}}}, to: [sink]}}
@@ -151,7 +151,7 @@ def test_groups_by_key_have_both_stores() -> None:
         ("{topic: peoples}", '"P": table "customers": topic names none of sources, got "peoples"'),
         ("{topic: A}", 'topic names none of sources, got "A"'),
         ("{topic: orders}", 'follows "orders", which the processor reads as input too'),
-        ("{topic: more}", 'source "more" must not say value'),
+        ("{topic: more}", 'source "more" may say value: avro or json, and it says int64'),
         ("{format: csv, path: a.csv, history: 1 d}", 'unknown key "history"'),
         (
             "{topic: people, history: soon}",
@@ -165,7 +165,10 @@ def test_groups_by_key_have_both_stores() -> None:
         ),
         ("{topic: people, format: csv}", 'unknown key "format"'),
         ("{topic: people, refresh_interval: 1 h}", 'unknown key "refresh_interval"'),
-        ("{topic: more, global: true}", 'source "more" must not say value'),
+        (
+            "{topic: more, global: true}",
+            'source "more" may say value: avro or json, and it says int64',
+        ),
         ("{topic: orders, global: true}", "which the processor reads as input too"),
         ("{topic: people, global: 1}", "global must be true or false"),
         ("{topic: 5}", "topic must be a string"),
