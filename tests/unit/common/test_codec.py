@@ -357,4 +357,4 @@ def test_a_job_manager_says_in_its_last_heartbeat_that_it_leaves() -> None:
         for leaving in (False, True)
     )
     assert dict(beat.headers)["report"] == b'{"epoch":2,"number":7,"owners":{}}'
-    assert dict(last.headers)["report"] == b'{"epoch":2,"leaving":true,"number":7,"owners":{}}'
+    assert dict(last.headers)["report"] == b'{"epoch":2,"number":7,"leaving":true,"owners":{}}'
