@@ -33,9 +33,9 @@ TYPER_APPS = {
 }
 # Programs that are not ours. An example with any other program is a mistake.
 OTHERS = {
-    *("cat", "cd", "chmod", "curl", "echo", "export", "git", "openssl", "source"),
+    *("cat", "cd", "chmod", "curl", "echo", "export", "git", "openssl", "source", "tar"),
     *("kafka-consumer-groups.sh", "kafka-transactions.sh"),
-    *("docker", "kubectl", "pip", "podman", "spark-class", "systemctl"),
+    *("debootstrap", "docker", "kubectl", "pip", "podman", "spark-class", "systemctl"),
 }
 _PYTEST_OPTIONS = {"-k", "-m", "-n", "-v", "-x"}
 

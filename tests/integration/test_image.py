@@ -33,7 +33,7 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 IN_BASE = "python3,python3-venv,ca-certificates"
-MOST_MB = 900
+MOST_MB = 1700
 BUILD_S = 3600
 TIMEOUT_S = 240
 KEYS = [b"%d" % number for number in range(12)]
@@ -178,7 +178,7 @@ def wait_for_counts(host: Host, up_to: int) -> None:
     )
     deadline_s = time.monotonic() + TIMEOUT_S
     while True:
-        batches = read_committed(host.config, host.config.sink_topic, 1)
+        batches = read_committed(host.config, host.config.sink_topic, host.config.parallelism)
         found = Counter(
             pair for each in batches for pair in zip(each.keys, each.values, strict=True)
         )
