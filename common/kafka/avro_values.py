@@ -42,13 +42,12 @@ _SIMPLE = {
     "bytes": "BINARY",
     "fixed": "BINARY",
 }
+_TYPES_BY_END = (("Date", "DATE"), ("Timestamp", "TIMESTAMP"))
 _OF_CONNECT = {
     **{
-        name: "DATE" if name.endswith("Date") else "STRING"
+        name: next((type_ for end, type_ in _TYPES_BY_END if name.endswith(end)), "STRING")
         for name in connect_values.BY_NAME
-        if not name.endswith("Timestamp")
     },
-    **{name: "TIMESTAMP" for name in connect_values.BY_NAME if name.endswith("Timestamp")},
     "io.debezium.time.ZonedTimestamp": "TIMESTAMP",
     connect_values.VARIABLE_DECIMAL: "STRING",
 }

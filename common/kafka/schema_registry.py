@@ -240,7 +240,7 @@ def client_of(registry: SchemaRegistry) -> Any:
 def shared_client(registry: SchemaRegistry) -> Any:
     """Return the client of this process for a registry; it is made when it is first needed.
 
-    It asks anew for the latest version of a subject, each time. Raises ConfigError.
+    It asks for the latest version of a subject each time. Raises ConfigError.
     """
     name = repr((registry.url, sorted(registry.settings.items())))
     if name not in _shared:

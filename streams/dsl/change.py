@@ -16,7 +16,6 @@ OUT_OF_ORDER = "out of order"
 _OLD, _NEW, _BOTH = 0, 1, 2
 _OF_LATEST = 3
 """What is added to the flag of a change that is not the latest of its key."""
-_BOTH_OF_LATEST = bytes([_BOTH])
 
 
 class Change:
@@ -69,15 +68,12 @@ def change_serde(inner: Serde[Any]) -> Serde[Change]:
 
     def serialize(change: Change) -> bytes:
         new, old = change.new, change.old
-        if new is not None and old is not None and change.is_latest:
-            data = write(new)
-            size = len(data)
-            length = _SHORT_LENGTHS[size] if size < _SHORT else _varint(size)
-            return length + data + write(old) + _BOTH_OF_LATEST
         latest, shift = (b"", 0) if change.is_latest else (b"\x00", _OF_LATEST)
         if new is not None and old is not None:
             data = write(new)
-            return _varint(len(data)) + data + write(old) + latest + bytes([_BOTH + shift])
+            size = len(data)
+            length = _SHORT_LENGTHS[size] if size < _SHORT else _varint(size)
+            return length + data + write(old) + latest + bytes((_BOTH + shift,))
         if new is not None:
             return write(new) + latest + bytes([_NEW + shift])
         if old is not None:
@@ -97,10 +93,7 @@ def change_serde(inner: Serde[Any]) -> Serde[Change]:
             return Change(read(values), None, is_latest)
         if flag - shift == _OLD:
             return Change(None, read(values), is_latest)
-        if values and values[0] < 0x80:
-            length, start = values[0] >> 1, 1
-        else:
-            length, start = _read_varint(name, values)
+        length, start = _read_varint(name, values)
         middle = start + length
         return Change(read(values[start:middle]), read(values[middle:]), is_latest)
 

@@ -313,9 +313,27 @@ class GroupTableProcessor(EitherWay):
                 self.process_each(batch)
                 return
             changes = ChangeColumn([each.new for each in listed], [each.old for each in listed])
+        counts, groups, mapped = self._of_groups(items_of(batch.keys), changes)
+        self.context.forward(repeated(batch, counts, groups, mapped))
+
+    def process_record(self, record: Record) -> None:
+        change = record.value
+        if self._is_versioned and not change.is_latest:
+            self.context.drop(OUT_OF_ORDER)
+            return
+        only = ChangeColumn((change.new,), (change.old,))
+        _, groups, mapped = self._of_groups((record.key,), only)
+        for group, new, old in zip(groups, mapped.new, mapped.old, strict=True):
+            value = Change(new, old, change.is_latest)
+            self.context.forward(Record(group, value, record.timestamp, record.headers))
+
+    def _of_groups(
+        self, keys: Sequence[Any], changes: ChangeColumn
+    ) -> tuple[list[int], list[Any], ChangeColumn]:
+        """Return in how many groups each change is, the keys of these, and their changes."""
         pair_of, stays = self._grouping.pair_of, self._is_same_group
         groups, news, olds, counts = list[Any](), list[Any](), list[Any](), list[int]()
-        for key, to, origin in zip(items_of(batch.keys), changes.new, changes.old, strict=True):
+        for key, to, origin in zip(keys, changes.new, changes.old, strict=True):
             new, old = pair_of(key, to), pair_of(key, origin)
             before = len(groups)
             if new is not None and old is not None and stays(new[0], old[0]):
@@ -332,28 +350,7 @@ class GroupTableProcessor(EitherWay):
                     news.append(new[1])
                     olds.append(None)
             counts.append(len(groups) - before)
-        self.context.forward(repeated(batch, counts, groups, ChangeColumn(news, olds)))
-
-    def process_record(self, record: Record) -> None:
-        for key, change in self._of_groups(record.key, record.value):
-            self.context.forward(Record(key, change, record.timestamp, record.headers))
-
-    def _of_groups(self, key: Any, change: Change) -> Sequence[tuple[Any, Change]]:
-        """Return what a change is to the groups that it belongs to, with their keys."""
-        is_latest = change.is_latest
-        if self._is_versioned and not is_latest:
-            self.context.drop(OUT_OF_ORDER)
-            return ()
-        pair_of = self._grouping.pair_of
-        new, old = pair_of(key, change.new), pair_of(key, change.old)
-        if new is not None and old is not None and self._is_same_group(new[0], old[0]):
-            return ((new[0], Change(new[1], old[1], is_latest)),)
-        found = []
-        if old is not None:
-            found.append((old[0], Change(None, old[1], is_latest)))
-        if new is not None:
-            found.append((new[0], Change(new[1], None, is_latest)))
-        return found
+        return counts, groups, ChangeColumn(news, olds)
 
     def _is_same_group(self, new: Any, old: Any) -> bool:
         try:

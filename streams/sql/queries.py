@@ -193,7 +193,7 @@ class RunningQuery(Running[_Plan]):
         is_reusable = work.is_reusable(frame._jdf.queryExecution().analyzed())
         compiled = self._compiled(frame, query)
         if hidden or not is_reusable:
-            # To plan twice for each batch would be no gain.
+            # To plan twice for each batch would gain nothing.
             return _Plan(compiled, rows, is_reusable, None, None)
         return _Plan(compiled, rows, is_reusable, *self._split_plan(analyzed, query))
 

@@ -199,7 +199,7 @@ class SparkQuery(Prepared, Protocol):
 
     @property
     def split(self) -> SplitResults | None:
-        """How to make results without sending all columns through Spark; `None` if that is no gain.
+        """How results are made without sending all columns to Spark; `None` if it gains nothing.
 
         Only for records of which a table has the `fields`, and not `value`.
         """

@@ -64,7 +64,7 @@ def passed_columns(plan: Any, rdd_id: int, make: Catalyst) -> Passed:
 def split_results(
     frame: DataFrame, spec: QuerySpec, passed: Passed, fields: Collection[str]
 ) -> tuple[SplitResults | None, DataFrame | None]:
-    """Return how results are made, and what Spark gives for that; `None` if that is no gain.
+    """Return how results are made, and what Spark gives for that; `None` if that gains nothing.
 
     The last column of `frame` is `RECORD`; the others are those of a result, as `shaped` takes
     them. `fields` are the columns of records that are read from JSON. The columns that Spark needs

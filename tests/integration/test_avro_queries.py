@@ -17,19 +17,11 @@ from kafka_pipeline.streams.schema_registry import SchemaRegistry
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.testing.driver import TopologyTestDriver
 from tests.schema_registry import require_packages, standing_in
+from tests.small_config import SMALL_CONFIG
 
 pytestmark = pytest.mark.integration
 
-CONFIG = """
-server_ip: "127.0.0.1"
-server_port: 9092
-tm_number: 1
-parallelism: 1
-replication_factor: 1
-source_topic: in
-sink_topic: out
-schema_registry: {{url: "{url}"}}
-"""
+CONFIG = f'{SMALL_CONFIG}schema_registry: {{{{url: "{{url}}"}}}}\n'
 
 
 class Job:

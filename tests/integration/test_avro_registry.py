@@ -21,19 +21,11 @@ from tests.apicurio.registry import Registry, running
 from tests.change_data.connector import Connector, compile_connector
 from tests.postgres import Database
 from tests.schema_registry import require_packages
+from tests.small_config import SMALL_CONFIG
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
-CONFIG = """
-server_ip: "127.0.0.1"
-server_port: 9092
-tm_number: 1
-parallelism: 1
-replication_factor: 1
-source_topic: in
-sink_topic: out
-schema_registry: {{url: "{url}"}}
-"""
+CONFIG = f'{SMALL_CONFIG}schema_registry: {{{{url: "{{url}}"}}}}\n'
 PIPELINE = """
 sources: {orders: {topic: shop.public.orders, format: debezium}}
 processors:

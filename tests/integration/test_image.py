@@ -36,6 +36,11 @@ IN_BASE = "python3,python3-venv,ca-certificates"
 MOST_MB = 1700
 BUILD_S = 3600
 TIMEOUT_S = 240
+ON_HOST = (
+    "--network", "host", "--cgroups", "enabled",
+    "--ulimit", "nofile=10000:10000", "--ulimit", "nproc=20000:20000",
+)  # fmt: skip
+"""A container on the host's network, within limits that a host without all rights can set."""
 KEYS = [b"%d" % number for number in range(12)]
 
 
@@ -139,8 +144,7 @@ class Host:
         state.mkdir(exist_ok=True)
         os.chown(state, 10001, 10001)
         self._podman(
-            "run", "--detach", "--name", name, "--network", "host", "--cgroups", "enabled",
-            "--ulimit", "nofile=10000:10000", "--ulimit", "nproc=20000:20000",
+            "run", "--detach", "--name", name, *ON_HOST,
             "--read-only", "--read-only-tmpfs=false", "--tmpfs", "/tmp", "--cap-drop", "all",
             "--security-opt", "no-new-privileges",
             "--volume", f"{state}:/state", "--volume", f"{self._folder / 'conf'}:/etc/pipeline:ro",
@@ -202,8 +206,7 @@ def test_image_is_small_and_has_a_user_and_labels(podman: Podman, image: str) ->
 
 def test_commands_of_the_image_say_what_they_do(podman: Podman, image: str) -> None:
     began_s = time.monotonic()
-    limits = ("--ulimit", "nofile=10000:10000", "--ulimit", "nproc=20000:20000")
-    said = podman("run", "--rm", "--network", "host", "--cgroups", "enabled", *limits, image)
+    said = podman("run", "--rm", *ON_HOST, image)
     assert "Usage: pipeline" in said
     print(f"`pipeline --help` took {time.monotonic() - began_s:.1f} s in a container")
 

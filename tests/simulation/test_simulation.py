@@ -146,6 +146,16 @@ def test_every_task_runs_exactly_once_after_any_fault(seeds: range) -> None:
         live(seed)
 
 
+def three_at_work(random: Random) -> Cluster:
+    """Return a cluster whose three TaskManagers have their tasks."""
+    cluster = Cluster(random, Scale((2, 1, 3), processors=3, parallelism=4))
+    cluster.start_jobmanager()
+    for tm_id in range(3):
+        cluster.start_taskmanager(tm_id)
+    cluster.run(20)
+    return cluster
+
+
 @pytest.mark.parametrize(("sabotage", "complaint"), long_but_the_first(SABOTAGES))
 def test_broken_core_is_seen(
     sabotage: Sabotage, complaint: str, monkeypatch: pytest.MonkeyPatch
@@ -208,11 +218,7 @@ def test_restarted_jobmanager_starts_edited_and_failed_tasks_again_though_writes
     seed: int,
 ) -> None:
     random = Random(seed)
-    cluster = Cluster(random, Scale((2, 1, 3), processors=3, parallelism=4))
-    cluster.start_jobmanager()
-    for tm_id in range(3):
-        cluster.start_taskmanager(tm_id)
-    cluster.run(20)
+    cluster = three_at_work(random)
     for process in cluster.live_taskmanagers:
         process.threads[0].fail_a_task()
     cluster.run(LONGEST_DELAY_MS // INTERVAL_MS + 2)
@@ -228,11 +234,7 @@ def test_restarted_jobmanager_starts_edited_and_failed_tasks_again_though_writes
 @pytest.mark.parametrize("seed", range(20))
 def test_kafka_that_was_away_moves_no_task(seed: int) -> None:
     random = Random(seed)
-    cluster = Cluster(random, Scale((2, 1, 3), processors=3, parallelism=4))
-    cluster.start_jobmanager()
-    for tm_id in range(3):
-        cluster.start_taskmanager(tm_id)
-    cluster.run(20)
+    cluster = three_at_work(random)
     before = {p.name: {id(task) for task in p.running} for p in cluster.live_taskmanagers}
     cluster.broker.away_until_ms = cluster.now_ms + random.randrange(60_000)
     cluster.run(70)
@@ -276,11 +278,7 @@ def test_commands_that_take_long_are_not_repeated(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_taskmanager_whose_host_was_silent_fences_nobody(seed: int) -> None:
     random = Random(seed)
-    cluster = Cluster(random, Scale((2, 1, 3), processors=3, parallelism=4))
-    cluster.start_jobmanager()
-    for tm_id in range(3):
-        cluster.start_taskmanager(tm_id)
-    cluster.run(20)
+    cluster = three_at_work(random)
     silent = cluster.live_taskmanagers[0]
     silent.silence(cluster.now_ms + random.randrange(8_000, 20_000))
     cluster.run(50)
