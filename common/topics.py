@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kafka_pipeline.common.suggest import counted
 
@@ -113,6 +114,14 @@ def misfits(
 ANY_TIME_MS = 2**63 - 1
 _BEFORE, _AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 _BOTH = "message.timestamp.difference.max.ms"
+
+
+class ExistingTopic(NamedTuple):
+    """A topic that brokers know."""
+
+    id: str
+    """The id that it got when it was created (KIP-516)."""
+    partitions: int
 
 
 @dataclass(frozen=True, slots=True)

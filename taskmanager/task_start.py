@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.committed import Committed, offsets_of, topic_mark
 from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, as_exception
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
+from kafka_pipeline.common.kafka.topic_watch import MADE_ANEW
 from kafka_pipeline.common.process.fault_points import reach
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.protocol.status import TaskState
@@ -172,7 +173,7 @@ class ProcessorStart(TaskStart):
         mark.clear()
         written = written_topics(replica)
         followed = [store.topic for store in group.global_stores]
-        counts = clients.brokers.existing_counts([*replica.in_topics, *followed, *written])
+        counts = self._counts([*followed, *written])
         limits = clients.brokers.topic_limits(written)
         sizes = {topic: each.size_bytes for topic, each in limits.items()}
         with ExitStack() as undo:
@@ -205,8 +206,8 @@ class ProcessorStart(TaskStart):
             undo.callback(self._context.global_stores.release, replica.task)
             views = self._open_global_stores(group)
             input_time = self._input_time(group, positions)
-            topics = KafkaOutputTopics(producer, clients.brokers, limits)
-            nodes = self._make_nodes(group, stores, views, topics, positions, input_time, new_mark)
+            outputs = KafkaOutputTopics(producer, clients.brokers, limits)
+            nodes = self._make_nodes(group, stores, views, outputs, positions, input_time, new_mark)
             self._resume_sinks(nodes, committed)
             undo.pop_all()
         if input_time is not None and replica.event_time is not None:
@@ -264,6 +265,19 @@ class ProcessorStart(TaskStart):
         except BaseException:
             nodes.close()
             raise
+
+    def _counts(self, others: Sequence[str]) -> dict[str, int]:
+        """Return the numbers of partitions of the inputs and of other topics.
+
+        Raises `NonRetriableError` if an input is another topic than at the task's last start.
+        """
+        inputs, number = self._replica.in_topics, self._replica.task.partition
+        topics = self._context.clients.brokers.existing_topics([*inputs, *others])
+        for topic in inputs:
+            id_ = topics[topic].id
+            if self._memory.input_ids.setdefault(topic, id_) != id_:
+                raise NonRetriableError(f"{topic}[{number}]: {MADE_ANEW}")
+        return {topic: each.partitions for topic, each in topics.items()}
 
     def _require_no_verdict(self) -> None:
         """Raise `NonRetriableError` if a verdict blames a call that concerns no record."""

@@ -45,7 +45,7 @@ from kafka_pipeline.common.kafka.clients import (
     translate,
 )
 from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
-from kafka_pipeline.common.topics import TopicLimits, TopicSpec, misfits
+from kafka_pipeline.common.topics import ExistingTopic, TopicLimits, TopicSpec, misfits
 
 REQUEST_TIMEOUT_S = 30
 COMMAND_TIMEOUT_S = 8.0
@@ -300,11 +300,15 @@ class Admin:
 
         Raises `NonRetriableError` if one stays missing for ten seconds.
         """
-        return {name: str(found.topic_id) for name, found in self._described(names).items()}
+        return {name: found.id for name, found in self.existing_topics(names).items()}
 
-    def existing_counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return how many partitions each topic has. Raises as `topic_ids`."""
-        return {name: len(found.partitions) for name, found in self._described(names).items()}
+    def existing_topics(self, names: Sequence[str]) -> dict[str, ExistingTopic]:
+        """Return the id of each topic, and how many partitions it has. Raises as `topic_ids`."""
+        described = self._described(names).items()
+        return {
+            name: ExistingTopic(str(each.topic_id), len(each.partitions))
+            for name, each in described
+        }
 
     def _described(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the `TopicDescription` of each topic."""

@@ -17,6 +17,7 @@ from kafka_pipeline.common.kafka.clients import (
     Partition,
     TransactionFailedError,
 )
+from kafka_pipeline.common.topics import ExistingTopic
 from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.taskmanager.clients import Reader, TransactionalProducer
 from tests.memory.clusters import Cluster, KafkaCluster, MemoryCluster, send
@@ -460,7 +461,7 @@ def test_answers_about_topics(cluster: Cluster, connect: Any) -> None:
     assert ids.keys() == {topic, other}
     assert len({*ids.values()}) == 2
     assert brokers.topic_ids([topic]) == {topic: ids[topic]}
-    assert brokers.existing_counts([topic, other])[topic] == 2
+    assert brokers.existing_topics([topic, other])[topic] == ExistingTopic(ids[topic], 2)
     for timestamp in (10, 20, 30):
         cluster.write((topic, 1), b"v", timestamp)
     assert brokers.offsets_at([(topic, 1)], 15) == {(topic, 1): 1}

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.kafka.clients import GONE_AFTER_S, NonRetriableError, Partition
-from kafka_pipeline.common.topics import TopicLimits
+from kafka_pipeline.common.topics import ExistingTopic, TopicLimits
 from tests.memory.broker import CLUSTER_ID, Broker
 from tests.memory.faults import Faults
 from tests.memory.link import Link
@@ -36,10 +36,13 @@ class MemoryBrokers:
         topics = self._link.broker.topics
         return {name: len(topics[name].partitions) for name in names if name in topics}
 
-    def existing_counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of partitions of each topic. Raises as `topic_ids`."""
+    def existing_topics(self, names: Sequence[str]) -> dict[str, ExistingTopic]:
+        """Return the id and the number of partitions of each topic. Raises as `topic_ids`."""
         topics = self._link.broker.topics
-        return {name: len(topics[name].partitions) for name in self.topic_ids(names)}
+        return {
+            name: ExistingTopic(id_, len(topics[name].partitions))
+            for name, id_ in self.topic_ids(names).items()
+        }
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
         """Return the id of each topic; raises `NonRetriableError` for one that stays missing."""

@@ -18,7 +18,7 @@ from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.topics import TopicLimits
+from kafka_pipeline.common.topics import ExistingTopic, TopicLimits
 from kafka_pipeline.streams.engine.event_loop import EventLoop
 from kafka_pipeline.streams.engine.runtime import UserCall
 from kafka_pipeline.streams.stores.resources import StoreResources
@@ -185,8 +185,8 @@ class FakeAdmin:
     Each topic has 6 partitions.
     """
 
-    def existing_counts(self, names: Collection[str]) -> dict[str, int]:
-        return dict.fromkeys(names, 6)
+    def existing_topics(self, names: Collection[str]) -> dict[str, ExistingTopic]:
+        return dict.fromkeys(names, ExistingTopic("id", 6))
 
     def topic_ids(self, names: Collection[str]) -> Mapping[str, str]:
         return dict.fromkeys(names, "id")

@@ -32,12 +32,13 @@ from kafka_pipeline import (
 )
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
-from kafka_pipeline.common.kafka.clients import TransactionFailedError
+from kafka_pipeline.common.kafka.clients import NonRetriableError, TransactionFailedError
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.common.pipelines.specs import SqlSpec
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.topics import ExistingTopic
 from kafka_pipeline.common.typed_json import as_json, from_json
 from kafka_pipeline.streams.engine.figures import TaskFigures
 from kafka_pipeline.streams.engine.node_group import NodeGroup
@@ -58,6 +59,7 @@ from kafka_pipeline.taskmanager.user_errors import UserCodeError
 from tests.unit.taskmanager.fakes import (
     CONFIG,
     TIMEOUT_S,
+    FakeAdmin,
     FakeBrokers,
     FakeReader,
     batch,
@@ -306,6 +308,24 @@ def test_dropped_records_are_logged_and_counted_by_reason_once_committed(
     assert [(line["log_level"], line["records"]) for line in lines] == [
         ("warning", {"in: invalid timestamp": 2})
     ]
+
+
+def test_topic_that_was_created_again_fails_a_task_that_starts_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With its topic, its committed offsets are gone: it would wait for them for ever."""
+    ids = {"in": "first"}
+    monkeypatch.setattr(
+        FakeAdmin,
+        "existing_topics",
+        lambda _, names: {name: ExistingTopic(ids.get(name, ""), 6) for name in names},
+    )
+    task = assigned_to([], 0, monkeypatch)
+    for _ in range(2):
+        start(task).close()
+    ids["in"] = "second"
+    with pytest.raises(NonRetriableError, match=r"in\[0\]: the topic was deleted and created"):
+        start(task)
 
 
 def test_counts_of_dropped_records_travel_with_the_offsets() -> None:
