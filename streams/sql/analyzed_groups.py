@@ -15,6 +15,7 @@ from kafka_pipeline.common.pipelines.specs import CalendarSpec, SessionSpec, Win
 from kafka_pipeline.streams.sql.best_rows import BestRows, best_rows, numbering
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.distinct_plan import collecting, with_arguments
+from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.plan import (
     PlanStep,
     expressions,
@@ -23,7 +24,6 @@ from kafka_pipeline.streams.sql.plan import (
     is_column,
     is_input,
     is_window,
-    items,
     kind,
     nodes_to_input,
     refusal,

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from kafka_pipeline.common.pipelines.specs import JoinedBy, JoinSide, JoinSpec, RegularJoinSpec
 from kafka_pipeline.streams.sql.catalyst import Catalyst
+from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.join_bounds import (
     EXAMPLE,
     HOW_TO_JOIN,
@@ -33,7 +34,6 @@ from kafka_pipeline.streams.sql.plan import (
     input_column,
     is_column,
     is_input,
-    items,
     kind,
     names_read,
     reads_input,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst
+from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.over_shape import EXAMPLE, IS_DUE, ORIGIN, PLACE, UNBOUNDED
 from kafka_pipeline.streams.sql.plan import (
     PlanStep,
@@ -20,7 +21,6 @@ from kafka_pipeline.streams.sql.plan import (
     input_column,
     is_column,
     is_input,
-    items,
     kind,
     refusal,
     require_narrow,

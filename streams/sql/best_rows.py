@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst
+from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.plan import (
     PlanStep,
     compared,
     conjuncts,
     id_of,
     input_column,
-    items,
     kind,
     nodes_to_input,
     origin,
@@ -250,7 +250,7 @@ def _exploded(
     generator = make.expressions.PosExplode(items(aggregate.output())[-1])
     output = make.catalyst.types.DataTypeUtils.toAttributes(generator.elementSchema())
     # Outer, or Spark would add a filter for empty arrays, of which there are none.
-    none = make.seq([])
+    none = make.nothing
     generate = make.logical.Generate(generator, none, True, make.none, output, aggregate)
     index, row = items(generate.generatorOutput())
     number = make.expressions.Add(index, make.literal(1, "int"))

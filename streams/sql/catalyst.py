@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kafka_pipeline.streams.sql.java_class import java_class
+from kafka_pipeline.streams.sql.java_objects import JavaObjects, items
 from kafka_pipeline.streams.sql.plan_questions import PlanQuestions
 
 
@@ -25,14 +26,12 @@ class Catalyst:
         self.questions = PlanQuestions(jvm)
         self._top_rows = java_class(jvm, "TopRows").newInstance()
         self.none = jvm.scala.Option.empty()
-        self._new_list, self._to_seq = jvm.java.util.ArrayList, jvm.PythonUtils.toSeq
+        self._objects = JavaObjects.near(self.none)
+        self.nothing = scala_object(jvm.scala.collection.immutable, "Nil")
 
     def seq(self, values: Sequence[Any]) -> Any:
-        """Return a Scala Seq."""
-        listed = self._new_list()
-        for value in values:
-            listed.add(value)
-        return self._to_seq(listed)
+        """Return a Scala Seq of objects of the JVM."""
+        return self._objects.seq(values) if values else self.nothing
 
     def some(self, value: Any) -> Any:
         """Return a Scala Option with a value."""
@@ -47,7 +46,7 @@ class Catalyst:
     def alias(self, value: Any, name: str, id_: Any = None) -> Any:
         """Return an expression with a name, and with an id of its own unless one is given."""
         id_ = id_ or self.expressions.NamedExpression.newExprId()
-        return self.expressions.Alias(value, name, id_, self.seq([]), self.none, self.seq([]))
+        return self.expressions.Alias(value, name, id_, self.nothing, self.none, self.nothing)
 
     def literal(self, value: Any, type_: str) -> Any:
         """Return a constant of a type in Spark's DDL."""
@@ -132,8 +131,7 @@ def replaced(expression: Any, change: Callable[[Any], Any | None], make: Catalys
     changed = change(expression)
     if changed is not None:
         return changed
-    given = expression.children()
-    children = [given.apply(index) for index in range(given.size())]
+    children = items(expression.children())
     made = [replaced(each, change, make) for each in children]
     if all(new is old for new, old in zip(made, children, strict=True)):
         return expression

@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced, scala_object
-from kafka_pipeline.streams.sql.plan import expressions, id_of, items, kind
+from kafka_pipeline.streams.sql.java_objects import items
+from kafka_pipeline.streams.sql.plan import expressions, id_of, kind
 from kafka_pipeline.streams.sql.spec import QueryError
 
 SAME_WITH_DUPLICATES = (

@@ -6,7 +6,7 @@ from typing import Any
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.file_options import FUNCTION_OPTIONS, unknown_option
-from kafka_pipeline.streams.sql.plan import items
+from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.spec import QueryError
 
 CALLS_JAVA = ("reflect", "java_method", "try_reflect")

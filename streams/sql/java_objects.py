@@ -16,11 +16,18 @@ from weakref import WeakKeyDictionary
 
 from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER
 from py4j.java_gateway import JavaObject, JVMView
-from py4j.protocol import DEFAULT_JVM_ID, GATEWAY_SERVER_OBJECT_ID, Py4JError
+from py4j.protocol import (
+    DEFAULT_JVM_ID,
+    ENTRY_POINT_OBJECT_ID,
+    GATEWAY_SERVER_OBJECT_ID,
+    Py4JError,
+)
 
 from kafka_pipeline.streams.sql.java_class import java_class
 
 _RELEASE_INTERVAL_S = 0.05
+_KEPT = (ENTRY_POINT_OBJECT_ID, GATEWAY_SERVER_OBJECT_ID)
+"""The objects that belong to the JVM's side of py4j."""
 
 _known: WeakKeyDictionary[Any, JavaObjects] = WeakKeyDictionary()
 _lock = threading.Lock()
@@ -76,6 +83,8 @@ class _Releases:
             self._queue.appendleft(item)
             return
         _, id_ = item
+        if id_ in _KEPT:
+            return
         self._ids.append(id_)
         if not self._is_asked_for:
             self._is_asked_for = True

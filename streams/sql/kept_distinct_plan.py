@@ -19,7 +19,8 @@ from typing import Any
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced, scala_object
 from kafka_pipeline.streams.sql.distinct_plan import lambda_of, variable
-from kafka_pipeline.streams.sql.plan import expressions, id_of, items, kind
+from kafka_pipeline.streams.sql.java_objects import items
+from kafka_pipeline.streams.sql.plan import expressions, id_of, kind
 from kafka_pipeline.streams.sql.state_shape import IS_THERE, LIST, Reading
 
 MOST_FUNCTIONS = 62

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst
+from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.join_bounds import EXAMPLE as JOIN_EXAMPLE
 from kafka_pipeline.streams.sql.join_bounds import Comparing
 from kafka_pipeline.streams.sql.spec import QueryError
@@ -87,11 +88,6 @@ _COMPARISONS: dict[str, Comparing] = {
     "GreaterThanOrEqual": ">=",
     "GreaterThan": ">",
 }
-
-
-def items(seq: Any) -> list[Any]:
-    """Return the items of a Scala Seq."""
-    return [seq.apply(index) for index in range(seq.size())]
 
 
 def kind(node: Any) -> str:
@@ -218,7 +214,7 @@ def input_column(plan: Any, name: str, rdd_id: int) -> Any:
     """Return a column of the records that a plan reads."""
     records = _input_below(plan, rdd_id)
     assert records is not None, "the plan reads input"
-    return next(column for column in items(records.output()) if column.name() == name)
+    return records.output().apply(records.schema().fieldIndex(name))
 
 
 def is_window(column: Any) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import Any
 
 from kafka_pipeline.streams.sql.java_class import java_class
+from kafka_pipeline.streams.sql.java_objects import items
 
 
 class PlanQuestions:
@@ -31,4 +32,4 @@ class PlanQuestions:
         The nodes of its subqueries do not count.
         """
         found = self._java.expressions(plan, " ".join(names))
-        return [(str(each.productPrefix()), each) for each in found]
+        return [*zip(self.names(found), items(found), strict=True)]

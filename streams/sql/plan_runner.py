@@ -26,7 +26,7 @@ class PlanRunner:
         is_local = session._jsparkSession.sparkContext().isLocal()
         self._in_place = TasksInPlace(session, self._batches) if is_local else None
         jvm: Any = session._jvm
-        self._collect, self._nothing = jvm.PythonRDD.collectAndServe, make.seq([])
+        self._collect, self._nothing = jvm.PythonRDD.collectAndServe, make.nothing
 
     def results(self, rdd: Any, leaves: Sequence[Any]) -> Results:
         """Return what an RDD gives; `leaves` are the partitions that get rows for each batch."""

@@ -23,11 +23,11 @@ from kafka_pipeline.streams.sql.access import Readable, is_of_files
 from kafka_pipeline.streams.sql.analyzed_groups import groups_of, is_grouped
 from kafka_pipeline.streams.sql.compiled_plan import CompiledPlan
 from kafka_pipeline.streams.sql.declared_groups import undeclared
+from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.output import shaped
 from kafka_pipeline.streams.sql.plan import (
     input_column,
-    items,
     require_all_inputs,
     require_narrow,
     with_column,

@@ -36,6 +36,7 @@ from kafka_pipeline.streams.sql.columns import (
 )
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.forbidden_functions import forbid_functions, require_known_options
+from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.json_fields import TYPES, JsonFields
 from kafka_pipeline.streams.sql.messages import (
     how_process_ended,
@@ -44,14 +45,7 @@ from kafka_pipeline.streams.sql.messages import (
     without_values,
 )
 from kafka_pipeline.streams.sql.output import finite, require_plain_types
-from kafka_pipeline.streams.sql.plan import (
-    PlanStep,
-    items,
-    kind,
-    reads_input,
-    require_given,
-    way_to_input,
-)
+from kafka_pipeline.streams.sql.plan import PlanStep, kind, reads_input, require_given, way_to_input
 from kafka_pipeline.streams.sql.plan_runner import PlanRunner
 from kafka_pipeline.streams.sql.query_text import as_spark_reads
 from kafka_pipeline.streams.sql.spec import (
@@ -382,8 +376,9 @@ class QuerySession:
 
     def empty(self, schema: pa.Schema) -> DataFrame:
         """Return a DataFrame of these types without rows."""
-        types = from_arrow_schema(schema)
-        return self._session.createDataFrame(self._session.sparkContext.emptyRDD(), types)
+        types = from_arrow_schema(schema).json()
+        nothing = self._session.sparkContext._jsc.emptyRDD().rdd()
+        return DataFrame(self.java.applySchemaToPythonRDD(nothing, types), self._session)
 
     def compiled(
         self,
@@ -465,7 +460,7 @@ class QuerySession:
     def _leaf(self, schema: pa.Schema) -> Any:
         """Return an RDD with one partition of no rows, which may be replaced."""
         nothing = pa.RecordBatch.from_pylist([], schema=schema).serialize().to_pybytes()
-        batches = self.make.seq([nothing]).iterator()
+        batches = scala_object(self.jvm.scala.collection, "Iterator").single(nothing)
         types = from_arrow_schema(schema).json()
         frame = self.jvm.PythonSQLUtils.toDataFrame(batches, types, self.java)
         execution = frame.queryExecution()

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst
-from kafka_pipeline.streams.sql.plan import items
+from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.ranked_rows import KEPT, NUMBER, ROW, SORTED_BY, Ranking
 from kafka_pipeline.streams.sql.spec import quoted
 from kafka_pipeline.streams.sql.split_aggregate import AggregateParts

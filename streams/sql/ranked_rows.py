@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst
-from kafka_pipeline.streams.sql.plan import PlanStep, items
+from kafka_pipeline.streams.sql.java_objects import items
+from kafka_pipeline.streams.sql.plan import PlanStep
 
 RANKS = ("rank", "dense_rank")
 
@@ -88,7 +89,7 @@ def versions(
     generator = make.expressions.PosExplode(items(aggregate.output())[-1])
     output = make.catalyst.types.DataTypeUtils.toAttributes(generator.elementSchema())
     # Outer, or Spark would add a filter for empty arrays, of which there are none.
-    generate = make.logical.Generate(generator, make.seq([]), True, make.none, output, aggregate)
+    generate = make.logical.Generate(generator, make.nothing, True, make.none, output, aggregate)
     _, version = items(generate.generatorOutput())
     row, (columns, ties) = make.field(version, 2), kept
     given = [

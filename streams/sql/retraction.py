@@ -20,15 +20,9 @@ from kafka_pipeline.streams.sql.distinct_plan import (
     require_told_apart,
     with_arguments,
 )
+from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.kept_distinct_plan import OF_ENDS, OF_MOMENTS
-from kafka_pipeline.streams.sql.plan import (
-    PlanStep,
-    id_of,
-    input_column,
-    items,
-    kind,
-    with_column,
-)
+from kafka_pipeline.streams.sql.plan import PlanStep, id_of, input_column, kind, with_column
 from kafka_pipeline.streams.sql.spec import QueryError
 
 CHANGE = "__change"

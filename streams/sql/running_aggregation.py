@@ -23,16 +23,11 @@ from kafka_pipeline.streams.sql.analyzed_groups import GroupedQuery, grouped_que
 from kafka_pipeline.streams.sql.catalyst import Catalyst, scala_object
 from kafka_pipeline.streams.sql.columns import MOMENT
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
+from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.kept_distinct_plan import filled_with
 from kafka_pipeline.streams.sql.output import require_plain_type, shaped
-from kafka_pipeline.streams.sql.plan import (
-    id_of,
-    input_column,
-    items,
-    kind,
-    require_all_inputs,
-)
+from kafka_pipeline.streams.sql.plan import id_of, input_column, kind, require_all_inputs
 from kafka_pipeline.streams.sql.query_session import translated
 from kafka_pipeline.streams.sql.ranked_plan import (
     SORTING,

@@ -13,11 +13,12 @@ import pyarrow as pa
 
 from kafka_pipeline.streams.sql.analyzed_join import JoinedQuery, joined_query, name_of
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
+from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.join_bounds import EXAMPLE
 from kafka_pipeline.streams.sql.join_shape import EQUAL, PAIR, RECORD, JoinShape
 from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.output import as_columns, shaped
-from kafka_pipeline.streams.sql.plan import items, require_narrow, with_column, with_time
+from kafka_pipeline.streams.sql.plan import require_narrow, with_column, with_time
 from kafka_pipeline.streams.sql.query_session import Analyzed
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.running import Running

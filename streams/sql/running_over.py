@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from kafka_pipeline.streams.sql.analyzed_over import OverQuery, over_query
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
+from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.output import shaped
 from kafka_pipeline.streams.sql.over_shape import ORIGIN, PLACE, OverShape
-from kafka_pipeline.streams.sql.plan import items, require_all_inputs, with_column, with_time
+from kafka_pipeline.streams.sql.plan import require_all_inputs, with_column, with_time
 from kafka_pipeline.streams.sql.ranked_plan import SORTING
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.running import Running

@@ -18,13 +18,14 @@ from py4j.java_gateway import JavaObject
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst, scala_object
 from kafka_pipeline.streams.sql.distinct_plan import FOLDED, SAME_WITH_DUPLICATES
+from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.kept_distinct_plan import (
     DistinctSet,
     collecting_plan,
     distinct_sets,
     folded_columns,
 )
-from kafka_pipeline.streams.sql.plan import id_of, items, kind, require_rows, step_to_input
+from kafka_pipeline.streams.sql.plan import id_of, kind, require_rows, step_to_input
 from kafka_pipeline.streams.sql.ranked_rows import KEPT, NUMBER, ROW
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_shape import HAS_RESULT, IS_FORMER, MARK, PLACE

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst
+from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.plan import (
     PlanStep,
     all_nodes,
@@ -20,7 +21,6 @@ from kafka_pipeline.streams.sql.plan import (
     input_column,
     is_column,
     is_input,
-    items,
     kind,
     names_read,
     reads_input,

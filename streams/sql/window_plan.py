@@ -13,6 +13,7 @@ from typing import Any
 
 from kafka_pipeline.common.pipelines.specs import CalendarSpec, SessionSpec, WindowSpec, WindowsSpec
 from kafka_pipeline.streams.sql.catalyst import Catalyst
+from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.plan import (
     all_nodes,
     expressions,
@@ -20,7 +21,6 @@ from kafka_pipeline.streams.sql.plan import (
     input_column,
     is_column,
     is_window,
-    items,
     kind,
     origin,
     step_to_input,

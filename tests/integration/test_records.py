@@ -17,6 +17,7 @@ from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from tests.raw_records import MESSAGE_TOO_LARGE, RawRecord, record_batch, write_batch
 from tests.tasks import Job, Record, drain, run_once
+from tests.tiers import long_but_the_first
 
 pytestmark = pytest.mark.integration
 
@@ -196,7 +197,7 @@ def test_headers_of_every_legal_kind_pass_unchanged(job: Job) -> None:
 BROKEN: RawRecord = (b"k", b"broken", [(b"fine", b"1"), (b"\xff\xfe", b"2"), (b"fine", b"3")])
 
 
-@pytest.mark.parametrize("spec", [ForwardSpec(), CountSpec()])
+@pytest.mark.parametrize("spec", long_but_the_first([ForwardSpec(), CountSpec()]))
 @pytest.mark.parametrize("on_error", OnError)
 def test_record_with_a_broken_header_follows_on_error(
     job: Job, on_error: OnError, spec: ProcessorSpec
@@ -259,7 +260,7 @@ def test_record_without_a_key_follows_on_error_of_count(job: Job, on_error: OnEr
 
 
 @pytest.mark.parametrize("on_error", OnError)
-@pytest.mark.parametrize("spec", [ForwardSpec(), SumSpec()])
+@pytest.mark.parametrize("spec", long_but_the_first([ForwardSpec(), SumSpec()]))
 def test_records_need_no_key_where_nothing_is_counted(
     job: Job, spec: ProcessorSpec, on_error: OnError
 ) -> None:

@@ -35,6 +35,7 @@ from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager import offset_doubt
 from tests.brokers import local_cluster
 from tests.tasks import Job, Record, Thread, run_once, step_until
+from tests.tiers import long_but_the_first
 
 pytestmark = pytest.mark.integration
 
@@ -177,7 +178,7 @@ def test_input_topic_that_was_made_anew(job: Job) -> None:
 
 
 @pytest.mark.usefixtures("short_timeout")
-@pytest.mark.parametrize("which", ["sink", "state", "dead letters"])
+@pytest.mark.parametrize("which", long_but_the_first(["sink", "state", "dead letters"]))
 def test_deleted_topic_that_the_task_writes(job: Job, which: str) -> None:
     thread = started(job, job.replica(CountSpec(), OnError.DEAD_LETTER))
     topic = {

@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Answers questions about many parts of a plan, each in one call. Several words are one text, with
@@ -48,10 +49,10 @@ public final class PlanQuestions {
      * Return the expressions in a plan whose classes have some names. The nodes of its subqueries
      * do not count.
      */
-    public List expressions(QueryPlan plan, String names) {
+    public Seq expressions(QueryPlan plan, String names) {
         List found = new ArrayList();
         addFromPlan(plan, Arrays.asList(names.split(" ")), found);
-        return found;
+        return CollectionConverters.asScala(found).toSeq();
     }
 
     private static void addFromPlan(QueryPlan plan, Collection names, List found) {

@@ -15,6 +15,7 @@ from kafka_pipeline import StreamsBuilder, agg, serdes, value, windows
 from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.engine.node_group import NodeGroup
+from tests.tiers import long_but_the_first
 from tests.unit.streams.dsl.running import builder
 from tests.unit.streams.nodes import Nodes, content, expanded
 
@@ -118,7 +119,7 @@ def results(node_group: NodeGroup, rows: Sequence[Row], size: int) -> dict[str, 
     return {**sent, "rejected": rejected, "stores": stores}
 
 
-@pytest.mark.parametrize("old", [False, True], ids=["", "old"])
+@pytest.mark.parametrize("old", long_but_the_first([False, True]), ids=["", "old"])
 @pytest.mark.parametrize("shape", ["", *WINDOWS])
 @pytest.mark.parametrize("aggregate", AGGREGATES.values(), ids=AGGREGATES)
 @settings(max_examples=15)

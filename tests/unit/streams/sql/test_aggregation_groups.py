@@ -7,6 +7,7 @@ import pytest
 
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, Merged
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.folding import MINUTE_US, merged_of, opened, records, results_of
 
 pytestmark = pytest.mark.integration
@@ -14,22 +15,25 @@ pytestmark = pytest.mark.integration
 
 @pytest.mark.parametrize(
     ("query", "has_key"),
-    [
-        (
-            "SELECT count(*) AS c FROM (SELECT * FROM input UNPIVOT (part FOR name IN "
-            "(key, customer))) GROUP BY part",
-            False,
-        ),
-        ("SELECT count(*) AS c FROM input GROUP BY n, key", True),
-        ("SELECT k AS key, count(*) AS c FROM (SELECT key AS k FROM input) GROUP BY 1", True),
-        ("SELECT count(*) AS c FROM (SELECT upper(key) AS key FROM input) GROUP BY key", False),
-        ("SELECT count(*) AS c FROM input GROUP BY CUBE (key, n)", False),
-        (
-            "SELECT window.end AS timestamp, max(timestamp) AS m, max(n) AS n FROM input "
-            "GROUP BY window(timestamp, '2 hours', '1 hour'), key",
-            True,
-        ),
-    ],
+    long_but_the_first(
+        [
+            (
+                "SELECT count(*) AS c FROM (SELECT * FROM input UNPIVOT (part FOR name IN "
+                "(key, customer))) GROUP BY part",
+                False,
+            ),
+            ("SELECT count(*) AS c FROM input GROUP BY n, key", True),
+            ("SELECT k AS key, count(*) AS c FROM (SELECT key AS k FROM input) GROUP BY 1", True),
+            ("SELECT count(*) AS c FROM (SELECT upper(key) AS key FROM input) GROUP BY key", False),
+            ("SELECT count(*) AS c FROM input GROUP BY CUBE (key, n)", False),
+            (
+                "SELECT window.end AS timestamp, max(timestamp) AS m, max(n) AS n FROM input "
+                "GROUP BY window(timestamp, '2 hours', '1 hour'), key",
+                True,
+            ),
+        ],
+        3,
+    ),
 )
 def test_shape_says_whether_the_records_of_a_group_have_one_key(
     local: LocalQueries, query: str, has_key: bool

@@ -238,96 +238,99 @@ def test_content_changes_with_what_is_kept(local: LocalQueries, changed: str, fo
     assert bool(found) is bool(text)
 
 
+REFUSED = [
+    (
+        best(where=""),
+        "row_number() without a limit would keep all rows of a group: write SELECT … FROM "
+        "(SELECT …, row_number() OVER (…) AS place FROM …) WHERE place <= 3",
+    ),
+    (best(where="WHERE place >= 2"), "without a limit"),
+    (best(where="WHERE place <= 2 OR n > 3"), "without a limit"),
+    (best(where="WHERE place <= n"), "without a limit"),
+    (best(where="WHERE place <= 2.5D"), "without a limit"),
+    (best(where="WHERE place + 1 <= 2"), "without a limit"),
+    (best(where="WHERE place < 1"), "row_number() begins with 1, so no row has place <= 0"),
+    (
+        best(where="WHERE place <= 10001"),
+        "place <= 10001 keeps more rows of a group than max_collected allows, which is 10000",
+    ),
+    (
+        best().replace("row_number()", "ntile(2)"),
+        "OVER (…) needs the rows around a row, and a batch holds just the records that came "
+        "together: use row_number() with a limit, a frame of a sql processor over timestamp, "
+        "or a class with a store",
+    ),
+    (
+        best().replace("row_number()", "sum(n) OVER (PARTITION BY n) AS s, row_number()"),
+        "OVER (…) needs the rows around a row",
+    ),
+    (
+        best().replace(
+            "row_number()",
+            "row_number() OVER (PARTITION BY customer ORDER BY n DESC) AS p, row_number()",
+        ),
+        "a query can number rows once: leave out the other row_number()",
+    ),
+    (
+        best().replace("PARTITION BY customer ", ""),
+        "row_number() without a column in PARTITION BY would number the rows of a partition of "
+        "the topic, not those of the whole topic: add PARTITION BY",
+    ),
+    (best(groups="'x'"), "row_number() without a column in PARTITION BY"),
+    (
+        best(order="tags DESC"),
+        "DESC: rows are kept in ascending order, and values of the type array<string> cannot "
+        "be inverted: order by numbers, timestamps, dates, booleans or strings",
+    ),
+    (best(order="customer COLLATE UTF8_LCASE DESC"), "values of the type string collate"),
+    (
+        best("customer AS key, m", source="(SELECT *, map(n, n) AS m FROM input)"),
+        "m is of the type map<int,int>, which cannot be kept with the best rows, as its values "
+        "cannot be compared: make text or an array of it below the numbering, such as "
+        "to_json(m) or map_entries(m)",
+    ),
+    (
+        best(groups="customer COLLATE UTF8_LCASE"),
+        "different bytes are equal under its collation",
+    ),
+    (
+        best(source="(SELECT customer, max(n) AS n FROM input GROUP BY customer)"),
+        "a second GROUP BY, DISTINCT or row_number() below the first (Aggregate)",
+    ),
+    (
+        f"SELECT customer, count(*) AS c FROM ({best('customer, n')}) GROUP BY customer",
+        "a second GROUP BY, DISTINCT or row_number() below the first (Window)",
+    ),
+    (
+        best("explode(tags) AS t"),
+        "only SELECT, HAVING and WHERE can follow GROUP BY or row_number() (Generate)",
+    ),
+    (best() + " LIMIT 1", "LIMIT counts the rows"),
+    (best(order="rand()"), "random numbers"),
+    (
+        best(
+            "customer AS key, what, place",
+            "customer",
+            order="x",
+            source="(SELECT * FROM (SELECT customer, n, n + 1 AS m FROM input) "
+            "UNPIVOT (x FOR what IN (n, m)))",
+        ),
+        "an operator below row_number() hides which record a row stems from, which decides "
+        "between rows that tie: put that part into a sql processor before this one",
+    ),
+    (
+        best(
+            groups="customer, w",
+            source="(SELECT *, window(timestamp + INTERVAL 1 HOUR, '1 hour') AS w FROM input)",
+        ),
+        "it must be over timestamp, the time of the record",
+    ),
+]
+
+
 @pytest.mark.parametrize(
     ("query", "reason"),
-    [
-        (
-            best(where=""),
-            "row_number() without a limit would keep all rows of a group: write SELECT … FROM "
-            "(SELECT …, row_number() OVER (…) AS place FROM …) WHERE place <= 3",
-        ),
-        (best(where="WHERE place >= 2"), "without a limit"),
-        (best(where="WHERE place <= 2 OR n > 3"), "without a limit"),
-        (best(where="WHERE place <= n"), "without a limit"),
-        (best(where="WHERE place <= 2.5D"), "without a limit"),
-        (best(where="WHERE place + 1 <= 2"), "without a limit"),
-        (best(where="WHERE place < 1"), "row_number() begins with 1, so no row has place <= 0"),
-        (
-            best(where="WHERE place <= 10001"),
-            "place <= 10001 keeps more rows of a group than max_collected allows, which is 10000",
-        ),
-        (
-            best().replace("row_number()", "ntile(2)"),
-            "OVER (…) needs the rows around a row, and a batch holds just the records that came "
-            "together: use row_number() with a limit, a frame of a sql processor over timestamp, "
-            "or a class with a store",
-        ),
-        (
-            best().replace("row_number()", "sum(n) OVER (PARTITION BY n) AS s, row_number()"),
-            "OVER (…) needs the rows around a row",
-        ),
-        (
-            best().replace(
-                "row_number()",
-                "row_number() OVER (PARTITION BY customer ORDER BY n DESC) AS p, row_number()",
-            ),
-            "a query can number rows once: leave out the other row_number()",
-        ),
-        (
-            best().replace("PARTITION BY customer ", ""),
-            "row_number() without a column in PARTITION BY would number the rows of a partition of "
-            "the topic, not those of the whole topic: add PARTITION BY",
-        ),
-        (best(groups="'x'"), "row_number() without a column in PARTITION BY"),
-        (
-            best(order="tags DESC"),
-            "DESC: rows are kept in ascending order, and values of the type array<string> cannot "
-            "be inverted: order by numbers, timestamps, dates, booleans or strings",
-        ),
-        (best(order="customer COLLATE UTF8_LCASE DESC"), "values of the type string collate"),
-        (
-            best("customer AS key, m", source="(SELECT *, map(n, n) AS m FROM input)"),
-            "m is of the type map<int,int>, which cannot be kept with the best rows, as its values "
-            "cannot be compared: make text or an array of it below the numbering, such as "
-            "to_json(m) or map_entries(m)",
-        ),
-        (
-            best(groups="customer COLLATE UTF8_LCASE"),
-            "different bytes are equal under its collation",
-        ),
-        (
-            best(source="(SELECT customer, max(n) AS n FROM input GROUP BY customer)"),
-            "a second GROUP BY, DISTINCT or row_number() below the first (Aggregate)",
-        ),
-        (
-            f"SELECT customer, count(*) AS c FROM ({best('customer, n')}) GROUP BY customer",
-            "a second GROUP BY, DISTINCT or row_number() below the first (Window)",
-        ),
-        (
-            best("explode(tags) AS t"),
-            "only SELECT, HAVING and WHERE can follow GROUP BY or row_number() (Generate)",
-        ),
-        (best() + " LIMIT 1", "LIMIT counts the rows"),
-        (best(order="rand()"), "random numbers"),
-        (
-            best(
-                "customer AS key, what, place",
-                "customer",
-                order="x",
-                source="(SELECT * FROM (SELECT customer, n, n + 1 AS m FROM input) "
-                "UNPIVOT (x FOR what IN (n, m)))",
-            ),
-            "an operator below row_number() hides which record a row stems from, which decides "
-            "between rows that tie: put that part into a sql processor before this one",
-        ),
-        (
-            best(
-                groups="customer, w",
-                source="(SELECT *, window(timestamp + INTERVAL 1 HOUR, '1 hour') AS w FROM input)",
-            ),
-            "it must be over timestamp, the time of the record",
-        ),
-    ],
+    long_but_the_first(REFUSED, 12),
 )
 def test_query_is_refused(local: LocalQueries, query: str, reason: str) -> None:
     with pytest.raises(QueryError) as caught:

@@ -12,6 +12,7 @@ from kafka_pipeline.common.pipelines.specs import GroupingSpec, SessionSpec, Win
 from kafka_pipeline.streams.sql.declared_groups import require_as_planned
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.folding import SCHEMA
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row
 
@@ -184,20 +185,23 @@ def test_state_of_another_function_is_refused(
 
 @pytest.mark.parametrize(
     ("function", "config", "group_by"),
-    [
-        ("totals", {}, "{key: true}"),
-        ("by_customer", {}, "{}"),
-        ("distinct", {}, "{key: true}"),
-        ("per_hour", {}, "{window: 1 h}"),
-        ("hopping", {}, "{window: 1 h, slide: 20 min, offset: 5 min}"),
-        ("sessions", {}, "{key: true, session: 9 min}"),
-        ("with_window", {"times": ["1 week"]}, "{key: true, window: 7 d}"),
-        ("with_window", {"times": ["90 seconds"], "group": "n"}, "{window: 90 s}"),
-        ("with_gap", {"gap": "5 milliseconds"}, "{key: true, session: 5 ms}"),
-        ("best", {"slide": "20 minutes"}, "{window: 1 h, slide: 20 min}"),
-        # In some rows, the key is another column.
-        ("mixed", {}, "{}"),
-    ],
+    long_but_the_first(
+        [
+            ("totals", {}, "{key: true}"),
+            ("by_customer", {}, "{}"),
+            ("distinct", {}, "{key: true}"),
+            ("per_hour", {}, "{window: 1 h}"),
+            ("hopping", {}, "{window: 1 h, slide: 20 min, offset: 5 min}"),
+            ("sessions", {}, "{key: true, session: 9 min}"),
+            ("with_window", {"times": ["1 week"]}, "{key: true, window: 7 d}"),
+            ("with_window", {"times": ["90 seconds"], "group": "n"}, "{window: 90 s}"),
+            ("with_gap", {"gap": "5 milliseconds"}, "{key: true, session: 5 ms}"),
+            ("best", {"slide": "20 minutes"}, "{window: 1 h, slide: 20 min}"),
+            # In some rows, the key is another column.
+            ("mixed", {}, "{}"),
+        ],
+        6,
+    ),
 )
 def test_groups_that_pipeline_yaml_does_not_name_are_refused_with_what_to_add(
     shared: OpenedOnce, function: str, config: Mapping[str, Any], group_by: str

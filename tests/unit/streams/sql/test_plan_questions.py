@@ -1,14 +1,19 @@
-"""What Spark says of a plan in one call is what a walk over the plan finds."""
+"""What one call says of a plan, or moves to and from the JVM, is what many calls do."""
 
 from __future__ import annotations
 
+import gc
+import time
 from typing import Any
 
 import pytest
+from py4j.java_gateway import JavaObject
+from py4j.protocol import GATEWAY_SERVER_OBJECT_ID
 from pyspark.sql import SparkSession
 
+from kafka_pipeline.streams.sql.java_objects import JavaObjects, items
 from kafka_pipeline.streams.sql.local import LocalQueries
-from kafka_pipeline.streams.sql.plan import all_nodes, expressions, id_of, items, kind
+from kafka_pipeline.streams.sql.plan import all_nodes, expressions, id_of, kind
 from kafka_pipeline.streams.sql.plan_questions import PlanQuestions
 from kafka_pipeline.streams.sql.spec import QuerySpec
 
@@ -87,3 +92,28 @@ def test_an_expression_in_a_subquery_is_not_one_of_the_plan(
     (subquery,) = items(plan.subqueriesAll())
     assert questions.found_in(plan, ["StructsToCsv"]) == []
     assert [name for name, _ in questions.found_in(subquery, ["StructsToCsv"])] == ["StructsToCsv"]
+
+
+def test_sequence_has_its_objects_in_their_order(plan: Any) -> None:
+    columns = items(plan.projectList())
+    objects = JavaObjects.near(plan)
+    again = objects.seq([*reversed(columns), columns[0]])
+    places = [columns.index(each) for each in items(again)]
+    assert places == [*reversed(range(len(columns))), 0]
+    assert items(objects.seq(columns).take(0)) == []
+
+
+def test_objects_that_python_no_longer_uses_are_released(plan: Any) -> None:
+    """Otherwise, the JVM would keep every plan for ever, and the rows of its tables."""
+    gateway = JavaObject(GATEWAY_SERVER_OBJECT_ID, plan._gateway_client).getGateway()
+    columns = items(plan.projectList())
+    ids = [each._get_object_id() for each in columns]
+    kept = gateway.getObject(ids[1])
+    assert [gateway.getObject(id_) is None for id_ in ids] == [False, False]
+    del columns[0]
+    gc.collect()
+    deadline_s = time.monotonic() + 30
+    while gateway.getObject(ids[0]) is not None:
+        assert time.monotonic() < deadline_s, "the JVM still has it"
+        time.sleep(0.05)
+    assert gateway.getObject(ids[1]) == kept

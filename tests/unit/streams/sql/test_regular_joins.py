@@ -16,6 +16,7 @@ from kafka_pipeline.common.pipelines.specs import JoinSpec, RegularJoinSpec
 from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.sql.join_shape import join_change
 from kafka_pipeline.streams.sql.spec import QueryError, SparkLostError
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.fake_join import FakeJoin, FakeJoins
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, Row
 from tests.unit.streams.sql.join_pipeline import pipeline
@@ -236,7 +237,7 @@ def test_failing_spark_rejects_no_record_of_an_input_joined_with_itself(
 
 @pytest.mark.parametrize("on", ["columns", "key", "key and columns"])
 @pytest.mark.parametrize("how", KINDS)
-@pytest.mark.parametrize("ttl", ["none", "1 h"])
+@pytest.mark.parametrize("ttl", long_but_the_first(["none", "1 h"]))
 def test_results_do_not_depend_on_the_number_of_tasks(how: str, on: str, ttl: str) -> None:
     text = pipeline(query_of(how, on), f"ttl: {ttl}", SCHEMA)
 

@@ -84,13 +84,20 @@ def test_conditions_of_one_side_mean_what_they_mean_to_spark(
 
 @pytest.mark.parametrize(
     ("join", "left", "right"),
-    [
-        ("JOIN payments p ON o.n = p.n WHERE o.x = 1 AND p.x IN (1, 2)", ["o1"], ["p1", "p2"]),
-        ("JOIN payments p ON o.n = p.n AND o.x = 1 AND p.x > 1", ["o1"], ["p2", "p3"]),
-        (", payments p WHERE o.n = p.n AND o.x = 1 AND p.x = o.x", ["o1"], ["p1", "p2", "p3"]),
-        ("LEFT JOIN payments p ON o.n = p.n AND o.x = 1 AND p.x > 2", ["o1", "o2"], ["p3"]),
-        ("LEFT JOIN payments p ON o.n = p.n WHERE o.x = 1 AND p.x > 2", ["o1"], ["p1", "p2", "p3"]),
-    ],
+    long_but_the_first(
+        [
+            ("JOIN payments p ON o.n = p.n WHERE o.x = 1 AND p.x IN (1, 2)", ["o1"], ["p1", "p2"]),
+            ("JOIN payments p ON o.n = p.n AND o.x = 1 AND p.x > 1", ["o1"], ["p2", "p3"]),
+            (", payments p WHERE o.n = p.n AND o.x = 1 AND p.x = o.x", ["o1"], ["p1", "p2", "p3"]),
+            ("LEFT JOIN payments p ON o.n = p.n AND o.x = 1 AND p.x > 2", ["o1", "o2"], ["p3"]),
+            (
+                "LEFT JOIN payments p ON o.n = p.n WHERE o.x = 1 AND p.x > 2",
+                ["o1"],
+                ["p1", "p2", "p3"],
+            ),
+        ],
+        2,
+    ),
 )
 def test_rows_that_cannot_have_results_are_not_kept(
     shared: OpenedOnce, join: str, left: Sequence[str], right: Sequence[str]
@@ -161,50 +168,53 @@ def require_same(
 
 @pytest.mark.parametrize(
     ("query", "keys"),
-    [
-        (
-            "SELECT o.id, o.x AS n FROM orders o JOIN payments p ON o.n = CAST(p.x AS BIGINT)",
-            ["o1"],
-        ),
-        ("SELECT concat(o.id, p.id) AS id FROM orders o JOIN payments p USING (n)", ["o2p1"]),
-        (
-            "SELECT o.id || p.id AS id FROM "
-            "(SELECT id, window(timestamp, '1 minute') AS w FROM orders) o JOIN "
-            "(SELECT id, window(timestamp, '1 minute') AS w FROM payments) p "
-            "ON o.w.start = p.w.start",
-            ["o2p1"],
-        ),
-        (
-            "SELECT a.id || coalesce(b.id, '') AS id, a.id || coalesce(b.id, '') AS key "
-            "FROM orders a LEFT JOIN orders b ON a.n = b.x AND a.timestamp <= b.timestamp",
-            ["o1o2", "o2"],
-        ),
-        (
-            "SELECT o.id || p.id AS id FROM orders o JOIN payments p ON o.key = p.key "
-            "AND p.timestamp <= o.timestamp WHERE o.x = 1",
-            ["o2p1"],
-        ),
-        (
-            "SELECT o.id || p.id AS id FROM orders o, payments p "
-            "WHERE o.n = p.n AND o.x = 1 AND p.x IS NOT NULL",
-            ["o2p1"],
-        ),
-        (
-            "SELECT o.id || p.id AS id FROM orders o JOIN payments p "
-            "WHERE o.n = p.n AND o.x = (SELECT 1)",
-            ["o2p1"],
-        ),
-        (
-            "SELECT a.id || coalesce(b.id, '') AS id, a.id || coalesce(b.id, '') AS key "
-            "FROM orders a LEFT JOIN orders b ON a.key = b.key AND a.n = b.x + 1",
-            ["o1", "o2o2"],
-        ),
-        (
-            "SELECT o.id || p.id AS id FROM orders o JOIN payments p ON o.key = p.key "
-            "AND CAST(o.n AS DOUBLE) = CAST(p.n AS DOUBLE)",
-            ["o2p1"],
-        ),
-    ],
+    long_but_the_first(
+        [
+            (
+                "SELECT o.id, o.x AS n FROM orders o JOIN payments p ON o.n = CAST(p.x AS BIGINT)",
+                ["o1"],
+            ),
+            ("SELECT concat(o.id, p.id) AS id FROM orders o JOIN payments p USING (n)", ["o2p1"]),
+            (
+                "SELECT o.id || p.id AS id FROM "
+                "(SELECT id, window(timestamp, '1 minute') AS w FROM orders) o JOIN "
+                "(SELECT id, window(timestamp, '1 minute') AS w FROM payments) p "
+                "ON o.w.start = p.w.start",
+                ["o2p1"],
+            ),
+            (
+                "SELECT a.id || coalesce(b.id, '') AS id, a.id || coalesce(b.id, '') AS key "
+                "FROM orders a LEFT JOIN orders b ON a.n = b.x AND a.timestamp <= b.timestamp",
+                ["o1o2", "o2"],
+            ),
+            (
+                "SELECT o.id || p.id AS id FROM orders o JOIN payments p ON o.key = p.key "
+                "AND p.timestamp <= o.timestamp WHERE o.x = 1",
+                ["o2p1"],
+            ),
+            (
+                "SELECT o.id || p.id AS id FROM orders o, payments p "
+                "WHERE o.n = p.n AND o.x = 1 AND p.x IS NOT NULL",
+                ["o2p1"],
+            ),
+            (
+                "SELECT o.id || p.id AS id FROM orders o JOIN payments p "
+                "WHERE o.n = p.n AND o.x = (SELECT 1)",
+                ["o2p1"],
+            ),
+            (
+                "SELECT a.id || coalesce(b.id, '') AS id, a.id || coalesce(b.id, '') AS key "
+                "FROM orders a LEFT JOIN orders b ON a.key = b.key AND a.n = b.x + 1",
+                ["o1", "o2o2"],
+            ),
+            (
+                "SELECT o.id || p.id AS id FROM orders o JOIN payments p ON o.key = p.key "
+                "AND CAST(o.n AS DOUBLE) = CAST(p.n AS DOUBLE)",
+                ["o2p1"],
+            ),
+        ],
+        5,
+    ),
 )
 def test_rows_meet_by_what_must_be_equal(
     shared: OpenedOnce, query: str, keys: Sequence[str]

@@ -12,6 +12,7 @@ from kafka_pipeline.streams.sql.columns import batch_of, table_of
 from kafka_pipeline.streams.sql.json_fields import read_fields
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.spec import RECORD, QuerySpec, SparkQuery
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.test_json_fields import DDL, SCHEMA, random_values
 
 JSON = QuerySpec(format="json", schema=DDL)
@@ -47,24 +48,33 @@ def both(query: SparkQuery, spec: QuerySpec, batch: Batch) -> tuple[Batch, Batch
 
 @pytest.mark.parametrize(
     ("query", "needed"),
-    [
-        ("SELECT key, s, b, y, h, i, l FROM input", ()),
-        ("SELECT * FROM (SELECT l AS n, s AS `é t`, timestamp, key FROM input)", ()),
-        ("SELECT s FROM input WHERE i % 2 = 1", (RECORD, "i")),
-        ("SELECT key, d, s, d + 1 AS e, l FROM input", (RECORD, "d")),
-        ("SELECT i, upper(s) AS `a`, h / 3 AS c, s, l FROM input", (RECORD, "s", "h")),
-        ('SELECT i AS `a"b`, `y` FROM input', (RECORD, "i")),
-        ("SELECT l AS key, s FROM input WHERE NOT b", (RECORD, "b", "l")),
-        (
-            "SELECT key AS k, partition, offset, b FROM input",
-            (RECORD, "key", "partition", "offset"),
-        ),
-        ("SELECT b, timestamp + INTERVAL 1 SECOND AS timestamp FROM input", (RECORD, "timestamp")),
-        ("SELECT headers, s, i FROM input WHERE length(s) > 0", (RECORD, "headers", "s")),
-        ("SELECT n, s, key FROM input LATERAL VIEW explode(array(i, 7)) t AS n", (RECORD, "i")),
-        ("SELECT s, CAST(i AS BIGINT) AS i, named_struct('i', i) AS t, s AS u FROM input", None),
-        ("WITH w AS (SELECT i AS j, s FROM input) SELECT j, s FROM w WHERE s IS NULL", None),
-    ],
+    long_but_the_first(
+        [
+            ("SELECT key, s, b, y, h, i, l FROM input", ()),
+            ("SELECT * FROM (SELECT l AS n, s AS `é t`, timestamp, key FROM input)", ()),
+            ("SELECT s FROM input WHERE i % 2 = 1", (RECORD, "i")),
+            ("SELECT key, d, s, d + 1 AS e, l FROM input", (RECORD, "d")),
+            ("SELECT i, upper(s) AS `a`, h / 3 AS c, s, l FROM input", (RECORD, "s", "h")),
+            ('SELECT i AS `a"b`, `y` FROM input', (RECORD, "i")),
+            ("SELECT l AS key, s FROM input WHERE NOT b", (RECORD, "b", "l")),
+            (
+                "SELECT key AS k, partition, offset, b FROM input",
+                (RECORD, "key", "partition", "offset"),
+            ),
+            (
+                "SELECT b, timestamp + INTERVAL 1 SECOND AS timestamp FROM input",
+                (RECORD, "timestamp"),
+            ),
+            ("SELECT headers, s, i FROM input WHERE length(s) > 0", (RECORD, "headers", "s")),
+            ("SELECT n, s, key FROM input LATERAL VIEW explode(array(i, 7)) t AS n", (RECORD, "i")),
+            (
+                "SELECT s, CAST(i AS BIGINT) AS i, named_struct('i', i) AS t, s AS u FROM input",
+                None,
+            ),
+            ("WITH w AS (SELECT i AS j, s FROM input) SELECT j, s FROM w WHERE s IS NULL", None),
+        ],
+        6,
+    ),
 )
 def test_what_is_put_together_is_what_spark_gives(
     local: LocalQueries, query: str, needed: tuple[str, ...] | None

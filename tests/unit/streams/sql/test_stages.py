@@ -17,6 +17,7 @@ from kafka_pipeline.streams.pipeline.kinds.sql import Sql
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.testing import TopologyTestDriver
+from tests.tiers import long_but_the_first
 
 pytestmark = pytest.mark.integration
 
@@ -156,7 +157,9 @@ YEARS = {"INTERVAL YEAR TO MONTH": "INTERVAL '1-2' YEAR TO MONTH"}
 """Arrow does not know them, so they are JSON even within a task."""
 
 
-@pytest.mark.parametrize("values", [VALUES, VALUES | YEARS], ids=["all", "with years"])
+@pytest.mark.parametrize(
+    "values", long_but_the_first([VALUES | YEARS, VALUES]), ids=["with years", "all"]
+)
 @pytest.mark.parametrize("is_join", [False, True], ids=["to another task", "within a task"])
 def test_values_arrive_as_they_were(values: dict[str, str], is_join: bool, tmp_path: Path) -> None:
     """The last stage compares what arrives with what was sent, type by type."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.folding import SCHEMA
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Result, Row
 from tests.unit.streams.sql.test_grouped_queries import pipeline
@@ -48,7 +49,7 @@ def results(query: str, more: str, queries: OpenedOnce, rows: Sequence[Row] = RO
     return sorted(found, key=str)
 
 
-@pytest.mark.parametrize("more", ["grace: 0 s", "emit: on_close\n  grace: 0 s"])
+@pytest.mark.parametrize("more", long_but_the_first(["grace: 0 s", "emit: on_close\n  grace: 0 s"]))
 @pytest.mark.parametrize(
     ("query", "same"),
     [
