@@ -193,15 +193,17 @@ class ManagedConsumer:
             self._replace()
         return signals
 
-    def refusal(self) -> KafkaError | None:
+    def refusal(self, wait_s: float = 0) -> KafkaError | None:
         """Return the error if a missing right hides the group's coordinator, else `None`.
+
+        Waits up to `wait_s` for it, and meanwhile lets librdkafka call back.
 
         librdkafka reports it once, among the records, and keeps searching. With assigned
         partitions, returns `None` without looking, since records would be lost.
         """
         if self._positions:
             return None
-        while (message := self._consumer.poll(0)) is not None:
+        while (message := self._consumer.poll(wait_s)) is not None:
             if _is_refusal(error := message.error()):
                 return error
         return None

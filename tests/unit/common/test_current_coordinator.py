@@ -1,0 +1,101 @@
+"""Committed offsets come from a coordinator that could just commit, if the caller wants that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Message, TopicPartition
+
+from kafka_pipeline.common.kafka import data, managed_consumer
+from kafka_pipeline.common.kafka.clients import MissingRightError, TransactionFailedError
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka.lifeline import Lifeline
+from tests.unit.common.fake_consumer import FakeConsumer
+
+PROOF = ("threads", 0)
+PLACE = ("lines", 0)
+LONG_S = 60
+
+
+class Coordinated(FakeConsumer):
+    """A consumer whose commits end one after the other, each as it is told."""
+
+    def __init__(self, outcomes: list[KafkaError | None]) -> None:
+        super().__init__([])
+        self.requests: list[str] = []
+        self.on_commit: Callable[..., None]
+        self._outcomes = outcomes
+        self._sent: list[TopicPartition] = []
+
+    def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:
+        assert asynchronous
+        self.requests.append(f"commit {offsets[0].topic}[{offsets[0].partition}]")
+        self._sent = offsets
+
+    def poll(self, wait_s: float) -> Message | None:
+        if self._sent and self._outcomes:
+            sent, self._sent = self._sent, []
+            self.on_commit(self._outcomes.pop(0), sent)
+        return super().poll(wait_s)
+
+    def committed(self, wanted: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        self.requests.append("fetch")
+        return [TopicPartition(tp.topic, tp.partition, 7) for tp in wanted]
+
+
+def reader_of(consumer: Coordinated, monkeypatch: pytest.MonkeyPatch) -> PartitionReader:
+    def connect(_client: object, settings: dict[str, Any]) -> tuple[Coordinated, Lifeline]:
+        consumer.on_commit = settings["on_commit"]
+        return consumer, Lifeline()
+
+    monkeypatch.setattr(managed_consumer, "connect_with_lifeline", connect)
+    monkeypatch.setattr(data, "client_config", lambda *_, **__: {"group.id": "orders"})
+    unused: Any = None
+    return PartitionReader(unused, "orders")
+
+
+def test_offsets_are_asked_for_once_the_coordinator_has_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = Coordinated([None])
+    found = reader_of(consumer, monkeypatch).committed([PLACE], LONG_S, PROOF)
+    assert {place: at.offset for place, at in found.items()} == {PLACE: 7}
+    assert consumer.requests == ["commit threads[0]", "fetch"]
+
+
+def test_those_who_only_look_commit_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = Coordinated([])
+    reader_of(consumer, monkeypatch).committed([PLACE], LONG_S)
+    assert consumer.requests == ["fetch"]
+
+
+def test_the_next_coordinator_is_asked_if_one_is_none_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = Coordinated([KafkaError(KafkaError.NOT_COORDINATOR), None])
+    reader_of(consumer, monkeypatch).committed([PLACE], LONG_S, PROOF)
+    assert consumer.requests == [*2 * ["commit threads[0]"], "fetch"]
+
+
+@pytest.mark.parametrize(
+    "outcomes", [[], [KafkaError(KafkaError.REQUEST_TIMED_OUT)]], ids=["silent", "timed out"]
+)
+def test_a_coordinator_whose_replicas_do_not_follow_is_not_believed(
+    outcomes: list[KafkaError | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = Coordinated(outcomes)
+    with pytest.raises(TransactionFailedError):
+        reader_of(consumer, monkeypatch).committed([PLACE], 0.05, PROOF)
+    assert "fetch" not in consumer.requests
+
+
+def test_a_missing_right_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(MissingRightError, match="Read of topic threads"):
+        reader_of(Coordinated([refused]), monkeypatch).committed([PLACE], LONG_S, PROOF)
+    consumer = Coordinated([])
+    consumer._messages.append(Message(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)))
+    with pytest.raises(MissingRightError, match="Describe of group orders"):
+        reader_of(consumer, monkeypatch).committed([PLACE], LONG_S, PROOF)
