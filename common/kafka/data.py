@@ -18,6 +18,7 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.clients import (
     MissingRightError,
     Partition,
+    TransactionFailedError,
     client_config,
     explain,
     follow_leaders,
@@ -38,6 +39,8 @@ _AT_REST = {"fetch.wait.max.ms": 500}
 # consumer forever.
 _MAX_RESPONSE_BYTES = 2_147_483_647
 _FIRST_WAIT_S = 2.0
+_FIRST_COMMIT_S = 6.0
+"""A little longer than a coordinator waits for its replicas (`offsets.commit.timeout.ms`, 5 s)."""
 _COMMIT_POLL_S = 0.005
 
 
@@ -109,9 +112,8 @@ class PartitionReader:
             **_LOW_LATENCY,
         )
         follow_leaders(settings)
-        self._commits: list[KafkaError | None] = []
-        """The outcomes of commits since the last one began; `None` is success."""
-        settings["on_commit"] = partial(_note_commit, self._commits)
+        self._settings = settings
+        self._expect_commits()
         self._consumer = ManagedConsumer(settings, brokers, _AT_REST if brokers else {})
 
     @property
@@ -166,9 +168,7 @@ class PartitionReader:
         """
         wanted = [TopicPartition(*p) for p in partitions]
         try:
-            if proof is not None:
-                retry(lambda left: self._commit(proof, left), timeout_s, waits_for_topic=True)
-            found = retry(lambda left: self._ask_committed(wanted, left), timeout_s)
+            found = self._ask(wanted, timeout_s, proof)
             for entry in found:
                 if entry.error is not None:
                     raise translate(KafkaException(entry.error))
@@ -181,6 +181,22 @@ class PartitionReader:
             for e in found
             if e.offset >= 0
         }
+
+    def _ask(self, wanted: list[TopicPartition], timeout_s: float, proof: Partition | None) -> Any:
+        """Ask for offsets, with a `proof` until an answer comes at once after the commit.
+
+        If it takes longer, librdkafka may have looked for the coordinator again meanwhile.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            if proof is not None:
+                self._find_current(proof, deadline_s - time.monotonic())
+            asked_s = time.monotonic()
+            found = retry(lambda left: self._ask_committed(wanted, left), timeout_s)
+            if proof is None or time.monotonic() - asked_s < _FIRST_WAIT_S:
+                return found
+            if time.monotonic() > deadline_s:
+                raise TransactionFailedError("the group's coordinator does not answer in time")
 
     def _ask_committed(self, wanted: list[TopicPartition], timeout_s: float) -> Any:
         """Ask with growing timeouts, and check in between whether a right is missing.
@@ -202,6 +218,33 @@ class PartitionReader:
                 if left_s <= wait_s:
                     raise
             wait_s *= 2
+
+    def _find_current(self, proof: Partition, timeout_s: float) -> None:
+        """Find a coordinator that commits an offset of a partition, with new consumers if need be.
+
+        A consumer that learns of the coordinator from a broker that is cut off asks it again and
+        again.
+        """
+        deadline_s, wait_s = time.monotonic() + timeout_s, _FIRST_COMMIT_S
+        while True:
+            left_s = max(deadline_s - time.monotonic(), 0.1)
+            try:
+                retry(lambda left: self._commit(proof, left), min(wait_s, left_s), True)
+            except TransactionFailedError:
+                # Also the last time: closing a consumer would wait for its commit.
+                self._expect_commits()
+                self._consumer.replace()
+                if left_s <= wait_s:
+                    raise
+            else:
+                return
+            wait_s *= 2
+
+    def _expect_commits(self) -> None:
+        """Let only the next consumer report commits: a former one may still do so as it closes."""
+        self._commits: list[KafkaError | None] = []
+        """The outcomes of commits since the last one began; `None` is success."""
+        self._settings["on_commit"] = partial(_note_commit, self._commits)
 
     def _commit(self, proof: Partition, timeout_s: float) -> None:
         """Commit offset 0 of a partition, and wait until the coordinator's replicas have that."""
