@@ -463,6 +463,8 @@ class Task(RunningTask):
     def _commit(self) -> None:
         memory = self._memory
         self.stores.send(self._producer, self._replica.task.partition)
+        if not self.stores.are_proven:
+            self.stores.prove(self._producer.deliver_state())
         state_offsets = self._producer.commit(self._positions, self._group_metadata)
         offsets = offsets_of(self._positions)
         memory.committed.update(offsets)

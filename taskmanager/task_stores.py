@@ -5,17 +5,19 @@ from __future__ import annotations
 import socket
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import UnavailableError
-from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition
+from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from kafka_pipeline.common.names import inside
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.streams.stores import StoreBuilder
 from kafka_pipeline.streams.stores.builder import Store
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
+from kafka_pipeline.streams.stores.layout import NO_KEY
 from kafka_pipeline.streams.stores.resources import StoreResources
 from kafka_pipeline.taskmanager.clients import Brokers, Reader, TransactionalProducer
 from kafka_pipeline.taskmanager.restore import restore
@@ -35,6 +37,8 @@ class TaskStores:
         self._topics = topics
         self._resources = resources
         self.stores: dict[str, BytesStore] = {}
+        self._unproven: dict[str, int] = {}
+        """The ends of state topics up to which stores were restored, as their leaders said."""
 
     @property
     def definitions(self) -> Sequence[StoreBuilder[Any, Any]]:
@@ -68,19 +72,15 @@ class TaskStores:
     ) -> int:
         """Bring all stores up to partition `number` of their topics; return the records read.
 
-        Raises as `restore` does.
+        Raises as `restore` does. A leader that is cut off from the other brokers may have given too
+        early an end, so the first transaction must `prove` the ends.
         """
-        return sum(
-            restore(
-                self.stores[builder.name],
-                (self._topics[builder.name], number),
-                reader,
-                brokers,
-                progress,
-            )
-            for builder in self._builders
-            if builder.logged
-        )
+        records = 0
+        for builder in filter(attrgetter("logged"), self._builders):
+            store, topic = self.stores[builder.name], self._topics[builder.name]
+            records += restore(store, (topic, number), reader, brokers, progress)
+            self._unproven[topic] = store.offset or 0
+        return records
 
     def positions(self, number: int) -> dict[Partition, int]:
         """Return the positions of the logged stores in partition `number` of their topics."""
@@ -114,14 +114,41 @@ class TaskStores:
     def send(self, producer: TransactionalProducer, number: int) -> None:
         """Send the changes to partition `number` of the state topics. Raises as `send_state`.
 
-        Also raises `StoreCorruptedError` if a store has closed itself and lost its uncommitted
-        changes while user code went on.
+        The first transaction after a restore also sends changes that change nothing, if it has no
+        others of a store: `prove` needs one. Also raises `StoreCorruptedError` if a store has
+        closed itself and lost its uncommitted changes while user code went on.
         """
         for builder in self._builders:
-            self.stores[builder.name].require_open()
-            changes = self.stores[builder.name].uncommitted
-            if builder.logged and changes:
-                producer.send_state(self._topics[builder.name], number, changes)
+            store, topic = self.stores[builder.name], self._topics.get(builder.name)
+            store.require_open()
+            if topic in self._unproven and not store.uncommitted:
+                store.put(*next(store.entries(), (NO_KEY, None)))
+            if builder.logged and store.uncommitted:
+                producer.send_state(self._topics[builder.name], number, store.uncommitted)
+
+    @property
+    def are_proven(self) -> bool:
+        """Whether it is certain that all stores were restored up to the ends of their topics."""
+        return not self._unproven
+
+    def prove(self, ends: Mapping[str, int]) -> None:
+        """Compare where the first transaction's records are with where the restore ended.
+
+        `ends` are the offsets after these records, by topic: only leaders whose replicas follow can
+        give them. Nobody else writes to these partitions, since former owners are fenced. Raises
+        `TransactionFailedError` if there are records in between, which the stores lack.
+        """
+        for builder in filter(attrgetter("logged"), self._builders):
+            topic = self._topics[builder.name]
+            begin = ends[topic] - len(self.stores[builder.name].uncommitted)
+            restored = self._unproven[topic]
+            if begin != restored:
+                raise TransactionFailedError(
+                    f"the state was restored up to offset {restored} of {topic}, where its leader "
+                    f"said that it ended, but it ended at {begin}: that leader was probably cut "
+                    "off from the other brokers. The state is restored again"
+                )
+        self._unproven.clear()
 
     def commit(self, offsets: Mapping[str, int]) -> bool:
         """Commit the changes of the transaction locally, after Kafka has committed it.

@@ -90,6 +90,7 @@ class Job:
             TopicSpec(self.config.sink_topic, 2, 1, KEEP),
             TopicSpec(self.names.dead_letter("P"), 2, 1, KEEP),
             TopicSpec(self.names.state("P"), 2, 1, {"cleanup.policy": "compact"}),
+            TopicSpec(self.names.threads_jm, 1, 1),
         ]
         self.admin.ensure_topics(specs)
         # Returns when the broker knows them.

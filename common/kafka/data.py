@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from operator import ge
 from typing import Any, NamedTuple, Protocol
@@ -17,6 +18,7 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.clients import (
     MissingRightError,
     Partition,
+    TransactionFailedError,
     client_config,
     explain,
     follow_leaders,
@@ -37,6 +39,9 @@ _AT_REST = {"fetch.wait.max.ms": 500}
 # consumer forever.
 _MAX_RESPONSE_BYTES = 2_147_483_647
 _FIRST_WAIT_S = 2.0
+_FIRST_COMMIT_S = 6.0
+"""A little longer than a coordinator waits for its replicas (`offsets.commit.timeout.ms`, 5 s)."""
+_COMMIT_POLL_S = 0.005
 
 
 class TopicAsker(Describer, EndsAsker, Protocol):
@@ -107,6 +112,8 @@ class PartitionReader:
             **_LOW_LATENCY,
         )
         follow_leaders(settings)
+        self._settings = settings
+        self._expect_commits()
         self._consumer = ManagedConsumer(settings, brokers, _AT_REST if brokers else {})
 
     @property
@@ -145,27 +152,51 @@ class PartitionReader:
         self._consumer.resume(partitions)
 
     def committed(
-        self, partitions: Sequence[Partition], timeout_s: float
+        self, partitions: Sequence[Partition], timeout_s: float, proof: Partition | None = None
     ) -> dict[Partition, Committed]:
         """Return the group's committed positions; partitions never committed are left out.
 
         Waits for pending transactions to complete (KIP-447, `require_stable`). If the right to read
         the group is missing, raises within two seconds, provided that no partitions are assigned
         yet.
+
+        A coordinator that is cut off from the other brokers does not know that it no longer is one,
+        and answers with offsets that may be too old. With `proof`, a partition that the group does
+        not read, the reader first commits offset 0 there. Only a coordinator whose replicas follow
+        can do that, and the next request goes to the same one. Asks for `proof` only before
+        partitions are assigned.
         """
         wanted = [TopicPartition(*p) for p in partitions]
         try:
-            found = retry(lambda left: self._ask_committed(wanted, left), timeout_s)
+            found = self._ask(wanted, timeout_s, proof)
             for entry in found:
                 if entry.error is not None:
                     raise translate(KafkaException(entry.error))
         except MissingRightError as error:
+            if error.is_on_a_topic and proof is not None:
+                raise error.naming(f"Read of topic {proof[0]}") from error
             raise error.naming(f"Describe of group {self._group}") from error
         return {
             (e.topic, e.partition): Committed.read(e.offset, e.metadata)
             for e in found
             if e.offset >= 0
         }
+
+    def _ask(self, wanted: list[TopicPartition], timeout_s: float, proof: Partition | None) -> Any:
+        """Ask for offsets, with a `proof` until an answer comes at once after the commit.
+
+        If it takes longer, librdkafka may have looked for the coordinator again meanwhile.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            if proof is not None:
+                self._find_current(proof, deadline_s - time.monotonic())
+            asked_s = time.monotonic()
+            found = retry(lambda left: self._ask_committed(wanted, left), timeout_s)
+            if proof is None or time.monotonic() - asked_s < _FIRST_WAIT_S:
+                return found
+            if time.monotonic() > deadline_s:
+                raise TransactionFailedError("the group's coordinator does not answer in time")
 
     def _ask_committed(self, wanted: list[TopicPartition], timeout_s: float) -> Any:
         """Ask with growing timeouts, and check in between whether a right is missing.
@@ -187,6 +218,48 @@ class PartitionReader:
                 if left_s <= wait_s:
                     raise
             wait_s *= 2
+
+    def _find_current(self, proof: Partition, timeout_s: float) -> None:
+        """Find a coordinator that commits an offset of a partition, with new consumers if need be.
+
+        A consumer that learns of the coordinator from a broker that is cut off asks it again and
+        again.
+        """
+        deadline_s, wait_s = time.monotonic() + timeout_s, _FIRST_COMMIT_S
+        while True:
+            left_s = max(deadline_s - time.monotonic(), 0.1)
+            try:
+                retry(lambda left: self._commit(proof, left), min(wait_s, left_s), True)
+            except TransactionFailedError:
+                # Also the last time: closing a consumer would wait for its commit.
+                self._expect_commits()
+                self._consumer.replace()
+                if left_s <= wait_s:
+                    raise
+            else:
+                return
+            wait_s *= 2
+
+    def _expect_commits(self) -> None:
+        """Let only the next consumer report commits: a former one may still do so as it closes."""
+        self._commits: list[KafkaError | None] = []
+        """The outcomes of commits since the last one began; `None` is success."""
+        self._settings["on_commit"] = partial(_note_commit, self._commits)
+
+    def _commit(self, proof: Partition, timeout_s: float) -> None:
+        """Commit offset 0 of a partition, and wait until the coordinator's replicas have that."""
+        assert not self.positions, "this would drop records"
+        deadline_s = time.monotonic() + timeout_s
+        self._commits.clear()
+        self._consumer.client.commit(offsets=[TopicPartition(*proof, 0)], asynchronous=True)
+        while not self._commits:
+            if (refusal := self._consumer.refusal(_COMMIT_POLL_S)) is not None:
+                raise KafkaException(refusal)
+            if time.monotonic() > deadline_s:
+                reason = "the group's coordinator does not commit: it may be cut off from others"
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason))
+        if (error := self._commits[0]) is not None:
+            raise KafkaException(error)
 
     def known_end(self, partition: Partition) -> int:
         """Return the high watermark seen by the last fetch, -1001 before the first; no I/O."""
@@ -248,6 +321,12 @@ class PartitionReader:
             return []
         gone = self._watch.gone(self._topics())
         return [ReadError(p, gone[p[0]]) for p in self.positions if p[0] in gone]
+
+
+def _note_commit(
+    commits: list[KafkaError | None], error: KafkaError | None, places: list[TopicPartition]
+) -> None:
+    commits.append(error or places[0].error)
 
 
 def _explained(signals: ConsumerSignals) -> list[ReadError]:

@@ -158,6 +158,18 @@ class GuardedProducer:
                 self._connections.have_broken = True
         sent.result()
 
+    def flush(self, timeout_s: float) -> None:
+        """Wait until all records have been delivered and reported.
+
+        Not with librdkafka's `flush`: it calls back even while an exception is to be raised, which
+        ends in a `SystemError` (confluent-kafka 2.16).
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while len(self.client):
+            if time.monotonic() > deadline_s:
+                raise TransactionFailedError("brokers do not take the records in time")
+            self.poll(_WAIT_S)
+
     def commit(self, timeout_s: float) -> None:
         """Commit the transaction once all its records have been delivered and reported."""
         self._retry(self.client.commit_transaction, timeout_s)

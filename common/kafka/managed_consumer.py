@@ -170,7 +170,7 @@ class ManagedConsumer:
             # A new client may learn of another leader: this one may be cut off from the others.
             self._lost |= lost
             self._unheard -= lost
-            self._replace()
+            self.replace()
         if has_records or signals.ends or signals.errors:
             if self._stall_watch is not None:
                 self._stall_watch.heard(time.monotonic())
@@ -179,32 +179,42 @@ class ManagedConsumer:
                     "a consumer reads nothing of some partitions, and is replaced",
                     partitions=[f"{topic}-{number}" for topic, number in sorted(self._unheard)],
                 )
-                self._replace()
+                self.replace()
         elif self._lifeline.is_lost:
             logger.info("a consumer lost all brokers, and is replaced", positions=self._places())
-            self._replace()
+            self.replace()
         elif self._stands_still():
             logger.warning(
                 "a consumer makes no progress, and is replaced", positions=self._places()
             )
-            self._replace()
+            self.replace()
         elif self._should_rest() != self._is_at_rest:
             self._is_at_rest, self._is_roused = not self._is_at_rest, False
-            self._replace()
+            self.replace()
         return signals
 
-    def refusal(self) -> KafkaError | None:
+    def refusal(self, wait_s: float = 0) -> KafkaError | None:
         """Return the error if a missing right hides the group's coordinator, else `None`.
+
+        Waits up to `wait_s` for it, and meanwhile lets librdkafka call back.
 
         librdkafka reports it once, among the records, and keeps searching. With assigned
         partitions, returns `None` without looking, since records would be lost.
         """
         if self._positions:
             return None
-        while (message := self._consumer.poll(0)) is not None:
+        while (message := self._consumer.poll(wait_s)) is not None:
             if _is_refusal(error := message.error()):
                 return error
         return None
+
+    def replace(self) -> None:
+        """Continue with a new consumer, which knows only the brokers of the configuration."""
+        # In a thread of its own, because the old consumer may block for any time.
+        threading.Thread(target=self._consumer.close, name="close", daemon=True).start()
+        self._connect()
+        self._assign({p: at for p, at in self._positions.items() if p not in self._lost})
+        self.pause(self._paused - self._lost)
 
     def close(self) -> None:
         """Close the consumer; blocks for some milliseconds."""
@@ -322,13 +332,6 @@ class ManagedConsumer:
 
     def _places(self) -> dict[str, int]:
         return {f"{topic}-{number}": at for (topic, number), at in self._positions.items()}
-
-    def _replace(self) -> None:
-        # In a thread of its own, because the old consumer may block for any time.
-        threading.Thread(target=self._consumer.close, name="close", daemon=True).start()
-        self._connect()
-        self._assign({p: at for p, at in self._positions.items() if p not in self._lost})
-        self.pause(self._paused - self._lost)
 
 
 def _is_refusal(error: KafkaError | None) -> bool:

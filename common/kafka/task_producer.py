@@ -66,6 +66,7 @@ class TaskProducer:
         """
         self._timeout_s = config.transaction_timeout_ms / 1000
         self._state_offsets: dict[str, int] = {}
+        self._states_sent = 0
         settings = client_config(
             config,
             "producer",
@@ -122,7 +123,7 @@ class TaskProducer:
 
     def begin(self) -> None:
         """Open a transaction. Raises as `commit` does."""
-        self._state_offsets = {}
+        self._state_offsets, self._states_sent = {}, 0
         self._producer.begin()
 
     def size_limit(self, topic: str) -> int:
@@ -249,6 +250,7 @@ class TaskProducer:
                         f"the state of a key of {counted(len(key), 'byte')} is larger than the "
                         f"{counted(limit, 'byte')} that topic {topic} takes (max.message.bytes)"
                     )
+        self._states_sent += 1
         last = len(keys) - 1
         taken = self._produce_all(repeat(topic), values[:last], keys[:last], repeat(partition))
         for index in range(taken, len(keys)):
@@ -268,6 +270,17 @@ class TaskProducer:
         except KafkaException as exception:
             raise self._producer.cause(exception) from exception
         return taken
+
+    def deliver_state(self) -> dict[str, int]:
+        """Wait until all replicas in sync have the records of the open transaction.
+
+        Returns the offsets after the last records of `send_state`, by topic. Blocks and raises as
+        `commit`.
+        """
+        self._producer.flush(self._timeout_s)
+        if len(self._state_offsets) < self._states_sent:
+            raise self._producer.cause(KafkaException(KafkaError(KafkaError._STATE)))
+        return self._state_offsets
 
     def commit(
         self, positions: Mapping[Partition, Committed], group_metadata: Any

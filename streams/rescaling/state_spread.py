@@ -35,6 +35,7 @@ from kafka_pipeline.streams.sql.kept_shape import KeyColumn, with_layouts
 from kafka_pipeline.streams.sql.over_rows import marked_until
 from kafka_pipeline.streams.sql.state_stores import ROWS
 from kafka_pipeline.streams.stores.layout import (
+    NO_KEY,
     TIME_OF,
     is_time_mark,
     record_key,
@@ -268,11 +269,18 @@ class _Latest:
 
 
 def _entries(spreading: Spreading, rows: Sequence[SavedRow]) -> Sequence[SavedRow]:
-    """Return records without the marks of an earlier change of tasks."""
+    """Return records without deletions of what no task has written.
+
+    These are the marks of an earlier change of tasks, and those of `NO_KEY`.
+    """
     time = spreading.time
-    if time is None:
-        return rows
-    return [row for row in rows if row.value is not None or not is_time_mark(time, row.key)]
+
+    def is_entry(row: SavedRow) -> bool:
+        if row.value is not None:
+            return True
+        return row.key != NO_KEY and (time is None or not is_time_mark(time, row.key))
+
+    return [row for row in rows if is_entry(row)]
 
 
 def _spread_unmatched(store: str, state: SavedState, tasks: Tasks) -> Iterator[SpreadRow]:

@@ -19,6 +19,9 @@ MAX_TIME = 2**63 - 1
 _LENGTH_BYTES = 4
 _MARK = 2**32 - 1
 
+NO_KEY = b"kafka-pipeline: no key" + bytes(SESSION_BYTES)
+"""A key that no entry has, and whose time is 0 in any layout: its deletion changes nothing."""
+
 pack_window = struct.Struct(">QI").pack
 _times_of_session = struct.Struct(">QQ").pack
 pack_time = struct.Struct(">Q").pack

@@ -14,7 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from tests.chaos.broken_brokers import RECOVERY_TIMEOUT_S, STOP_TIMEOUT_S, wait_until_in_sync
-from tests.chaos.broken_hosts import sleep_until
+from tests.chaos.broken_hosts import cut_from_peers, sleep_until
 from tests.chaos.catalog import Where, fault
 from tests.chaos.host_rig import on_hosts
 from tests.chaos.rig import START_TIMEOUT_S, Rig, eventually
@@ -88,6 +88,32 @@ def isolate_coordinator(rig: Rig) -> None:
         seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
         sleep_until(began_s + FREEZE_S)
     rig.say(f"broker {broker}, coordinator by {topic}, silent; keys flow after {seconds:.1f} s")
+    wait_until_in_sync(rig)
+
+
+@fault("cut-coordinator-and-kill", where=Where.HOSTS)
+def cut_coordinator_and_kill(rig: Rig) -> None:
+    """Clients reach a coordinator of groups that the other brokers do not reach; kill -9 of a
+    TaskManager. So others start tasks while a broker still answers with offsets from before.
+    """
+    hosts = on_hosts(rig)
+    wait_until_in_sync(rig)
+    leaders = [info.leader for (name, _), info in _partitions(rig).items() if name == GROUPS]
+    broker = rig.random.choice(leaders)
+    rig.mark()
+    began_s = time.monotonic()
+    with cut_from_peers(hosts, broker):
+        seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
+        victim = rig.some_task_manager()
+        rig.mark()
+        rig.kill(victim)
+        seconds_later = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
+        sleep_until(began_s + FREEZE_S)
+    rig.say(
+        f"coordinator {broker} was cut from the others; all keys flow after {seconds:.1f} s, and "
+        f"after a kill of TaskManager {victim} within that time, after {seconds_later:.1f} s"
+    )
+    rig.start_task_manager(victim)
     wait_until_in_sync(rig)
 
 

@@ -6,6 +6,7 @@ Nothing is reset: those on the other side learn of it by what does not come.
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 
 from tests.chaos.broken_brokers import wait_until_in_sync
 from tests.chaos.broken_managers import wait_for_new_epoch
@@ -157,18 +158,22 @@ def broker_host_silent(rig: Rig) -> None:
     wait_until_in_sync(rig)
 
 
+def cut_from_peers(rig: HostRig, broker: int) -> AbstractContextManager[None]:
+    """Cut a broker off from the others, but not from clients."""
+    own, others = rig.cluster.hosts[broker], rig.cluster.hosts.items()
+    peers = [host for number, host in others if number != broker]
+    return rig.network.blocked(*(way for peer in peers for way in ((own, peer), (peer, own))))
+
+
 @fault("broker-cut-from-peers", where=Where.HOSTS)
 def broker_cut_from_peers(rig: Rig) -> None:
     """Clients reach a broker that the other brokers do not reach, for at least 30 s."""
     hosts = on_hosts(rig)
     wait_until_in_sync(rig)
     broker = rig.random.choice(list(hosts.cluster.hosts))
-    own = hosts.cluster.hosts[broker]
-    peers = [host for number, host in hosts.cluster.hosts.items() if number != broker]
     rig.mark()
     began_s = time.monotonic()
-    ways = [way for peer in peers for way in ((own, peer), (peer, own))]
-    with hosts.network.blocked(*ways):
+    with cut_from_peers(hosts, broker):
         seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
         sleep_until(began_s + SILENT_BROKER_S)
     rig.say(f"broker {broker} was cut from the others; all keys flow after {seconds:.1f} s")

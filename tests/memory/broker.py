@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
@@ -69,6 +70,8 @@ class _Producer:
 class _Group:
     positions: dict[Partition, Committed] = field(default_factory=dict)
     pending: list[Transaction] = field(default_factory=list)
+    former: list[dict[Partition, Committed]] = field(default_factory=list)
+    """All earlier positions."""
 
 
 def refusal(code: int, reason: str) -> KafkaException:
@@ -141,6 +144,15 @@ class Broker:
         if any(not wanted.isdisjoint(open_.positions[group]) for open_ in known.pending):
             raise refusal(KafkaError.UNSTABLE_OFFSET_COMMIT, "offsets of an open transaction")
         return {p: known.positions[p] for p in partitions if p in known.positions}
+
+    def committed_before(
+        self, group: str, partitions: Sequence[Partition], random: Random
+    ) -> dict[Partition, Committed]:
+        """Return what a coordinator answers that is cut off since the group had fewer offsets."""
+        known = self._groups[group]
+        positions = random.choice([known.positions, *known.former])
+        self.tell(f"a coordinator of {group} that is cut off says {offsets_of(positions)}")
+        return {p: positions[p] for p in partitions if p in positions}
 
     def set_committed(self, group: str, positions: Mapping[Partition, Committed]) -> None:
         """Commit positions outside of transactions."""
@@ -273,6 +285,7 @@ class Broker:
         settled = self._groups[group]
         settled.pending.remove(transaction)
         if transaction.outcome is Outcome.COMMITTED:
+            settled.former.append(dict(settled.positions))
             settled.positions.update(transaction.positions[group])
         self._count_marker(known, transaction)
 

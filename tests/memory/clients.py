@@ -65,9 +65,13 @@ class MemoryBrokers:
         return self._ask(lambda: {name: topic(name).limits for name in names})
 
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """Return the end offset of each partition, including open transactions."""
-        log = self._link.broker.log
-        return self._ask(lambda: {partition: log(partition).end for partition in partitions})
+        """Return the end offset of each partition, including open transactions.
+
+        A leader that is cut off gives the one at that time.
+        """
+        log, faults = self._link.broker.log, self._link.faults
+        ends = self._ask(lambda: {partition: log(partition).end for partition in partitions})
+        return {p: faults.part(end, faults.weather.cut_off) for p, end in ends.items()}
 
     def stable_ends(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the last stable offset of each partition."""

@@ -37,6 +37,8 @@ class Weather:
     """The longest time that a request takes."""
     marker_delay_ms: int = 0
     """The longest time from a decision about a transaction to its markers."""
+    cut_off: float = 0.0
+    """A coordinator, or a leader, that is cut off from the other brokers answers a request."""
     bad_commit: float = 0.0
     broken_connection: float = 0.0
     crash: float = 0.0

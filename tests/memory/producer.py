@@ -150,6 +150,12 @@ class MemoryProducer:
         while self._queue:
             self._reach(lambda: self._deliver(len(self._queue)))
 
+    def deliver_state(self) -> dict[str, int]:
+        """Deliver all records; return the end of the state, by topic."""
+        self.require_connected()
+        self.send_now()
+        return self._state_offsets
+
     def send_offsets(
         self, positions: Mapping[Partition, Committed], group_metadata: GroupMetadata
     ) -> None:

@@ -114,6 +114,20 @@ def positions_first(patch: pytest.MonkeyPatch) -> None:
     _instead_of(patch, ProcessorStart, "_find_positions", find)
 
 
+def trusted_coordinator(patch: pytest.MonkeyPatch) -> None:
+    """A task goes on from what any coordinator says, even one that is cut off."""
+
+    def committed(original: Any, self: Any, partitions: Any, timeout_s: float, _proof: Any) -> Any:
+        return original(self, partitions, timeout_s)
+
+    _instead_of(patch, MemoryReader, "committed", committed)
+
+
+def trusted_leader(patch: pytest.MonkeyPatch) -> None:
+    """A task takes a state topic to end where any leader says, even one that is cut off."""
+    patch.setattr(TaskStores, "are_proven", True)
+
+
 def read_uncommitted(patch: pytest.MonkeyPatch) -> None:
     """Tasks read what others have written before it is committed, or though it was aborted."""
 
@@ -248,6 +262,8 @@ SABOTAGES: tuple[Sabotage, ...] = (
     short_restore,
     partial_state,
     positions_first,
+    trusted_coordinator,
+    trusted_leader,
     read_uncommitted,
     swapped_sends,
     skipped_record,

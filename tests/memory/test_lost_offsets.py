@@ -1,10 +1,11 @@
-"""A task with state whose committed offsets are gone, on brokers in memory."""
+"""Tasks whose offsets or state are gone, or seem to be to some brokers, on brokers in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.memory.broker import Broker
 from tests.memory.clock import Clock
 from tests.memory.disk import Disk
 from tests.memory.driving import Surroundings, TaskOwner, simulated
-from tests.memory.faults import Faults
+from tests.memory.faults import Faults, Weather
 from tests.memory.pipelines import STATE_TOPIC
 
 RECORDS = 8
@@ -152,6 +153,17 @@ def test_leader_that_does_not_have_an_offset_for_a_while_fails_no_task(job: Job)
         owner.step()
     assert job.counts == [1, 2, 3, 4]
     owner.end()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 4])
+def test_brokers_that_are_cut_off_lead_no_task_astray(job: Job, seed: int) -> None:
+    """They give old offsets, and too early an end of the state, to every other request."""
+    job.world = replace(job.world, faults=Faults(Random(seed), Weather(cut_off=0.5)))
+    for _ in range(4):
+        job.write()
+        job.run()
+    assert job.counts == [*range(1, 4 * RECORDS + 1)]
+    assert any("was restored up to offset 0" in what for _, what in job.broker.story)
 
 
 def test_offset_that_stays_behind_the_end_fails_the_task(job: Job) -> None:

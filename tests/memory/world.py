@@ -46,6 +46,7 @@ def draw_weather(random: Random, with_stuck_calls: bool) -> Weather:
         answer_ms=choose((0, 10, 300, 1500)),
         interrupted_call=choose((0, 0.1, 0.5)),
         stuck_call=choose((0, 0, 0.02)) if with_stuck_calls else 0.0,
+        cut_off=choose((0, 0, 0.3)),
     )
 
 

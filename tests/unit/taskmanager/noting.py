@@ -76,7 +76,7 @@ class NotingReader:
     group_metadata = None
 
     def committed(
-        self, partitions: Sequence[Partition], timeout_s: float
+        self, partitions: Sequence[Partition], timeout_s: float, proof: Partition | None = None
     ) -> dict[Partition, Committed]:
         return {p: Committed(0, COMMITTED_MS) for p in partitions if p[1] == 0}
 

@@ -14,6 +14,7 @@ from kafka_pipeline.streams.pipeline.kinds.kind import logged
 from kafka_pipeline.streams.rescaling.saved import SavedRow
 from kafka_pipeline.streams.rescaling.tasks import Tasks
 from kafka_pipeline.streams.stores import StoreBuilder, Window, Windowed
+from kafka_pipeline.streams.stores.layout import NO_KEY
 from tests.unit.streams.rescaling.sharded import Logs, spread
 
 KEYS = [f"key-{number}" for number in range(40)] + [""]
@@ -65,7 +66,9 @@ def read(store: Any, key: str) -> Any:
 def test_store_reads_the_same_in_the_task_of_the_key(
     builder: StoreBuilder[Any, Any], before: int, after: int
 ) -> None:
-    chance, logs = random.Random(before * 10 + after), Logs()
+    # Each task has begun with a proof that its empty store was whole.
+    logs = Logs({("S", task): [SavedRow(NO_KEY, None, 0)] for task in range(before)})
+    chance = random.Random(before * 10 + after)
     former = [builder.open_in_memory() for _ in range(before)]
     built = [builder.build(each) for each in former]
     for number in range(400):
