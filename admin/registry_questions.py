@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import typer
 
 from kafka_pipeline.common.config.registry_settings import RegistrySettings
@@ -20,21 +22,27 @@ class RegistryQuestions:
         self._settings = None if settings is None or settings.is_mock else settings
         self._check: RegistryCheck | None = None
 
-    def problem(self, use: SchemaUse) -> str:
-        """Return what the registry has against a use of schemas, or ""."""
+    def problems(self, use: SchemaUse) -> Sequence[str]:
+        """Return what the registry has against a use of schemas."""
         if self._settings is None:
-            return ""
+            return ()
         serde = use.serde
         try:
             self._check = self._check or RegistryCheck(self._settings)
             if use.reads:
-                return self._check.reading_problem(
+                wrong = self._check.reading_problem(
                     serde.kind, use.subject, serde.schema, serde.version
                 )
-            return self._check.writing_problem(
-                serde.kind, use.subject, serde.schema, serde.register, serde.version
+            else:
+                wrong = self._check.writing_problem(
+                    serde.kind, use.subject, serde.schema, serde.register, serde.version
+                )
+            if wrong or use.columns is None:
+                return (wrong,) if wrong else ()
+            return self._check.result_problems(
+                use.subject, serde.schema, use.columns, serde.version
             )
         except (ConfigError, UnavailableError) as error:
             self._settings = None
             typer.echo(f"note: schemas were not compared with the registry: {error}", err=True)
-            return ""
+            return ()

@@ -98,6 +98,7 @@ MAY_IMPORT = {
         "streams",
         "common/kafka",
         "common/pipelines",
+        "common",
     ),
     "streams/pipeline/kinds": (
         "streams/builtin",
