@@ -9,14 +9,12 @@ import typer
 from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.registry_questions import RegistryQuestions
-from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.load import load_pipeline
-from kafka_pipeline.streams.pipeline.spark_answers import spark_kind
-from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.streams.pipeline.spark_answers import local_queries, spark_kind
 
 
 @run_command
@@ -43,10 +41,7 @@ def validate(
         config, pipeline, with_classes=True, with_init=with_init, asks_registry=True
     )
     if any(kind_of(processor.spec).needs_spark for processor in loaded.processors):
-        # Imported late: Spark takes a while, and most commands do not need it.
-        from kafka_pipeline.streams.sql.local import LocalQueries
-
-        queries = LocalQueries(UserCode.of(settings), Readable.of(settings), settings.spark.conf)
+        queries = local_queries(settings)
         load_pipeline(
             pipeline,
             settings,

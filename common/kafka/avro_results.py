@@ -6,11 +6,13 @@ what fits. Needs the extra `schemaregistry`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kafka_pipeline.common.kafka.avro_codec import base_type, resolved_type
 from kafka_pipeline.common.kafka.avro_values import (
+    UnfitError,
     is_decimal,
     logical_type,
     member_name,
@@ -144,3 +146,75 @@ def _name(schema: Any) -> str:
 
 def _differs(path: str, type_: Any, wanted: str) -> str:
     return f'column "{path}" is {in_words(type_)}, and the schema has {wanted}'
+
+
+# From columns to a schema
+
+_SIMPLE = {
+    "boolean": "boolean",
+    "byte": "int",
+    "short": "int",
+    "integer": "int",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "binary": "bytes",
+    "date": {"type": "int", "logicalType": "date"},
+    "timestamp": {"type": "long", "logicalType": "timestamp-micros"},
+    "timestamp_ntz": {"type": "long", "logicalType": "local-timestamp-micros"},
+}
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_TEXT = re.compile(r"(var)?char\(\d+\)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def schema_of(name: str, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema that loses nothing of a result with these columns, as JSON values.
+
+    What may be null is a union with null, whose default is null. The record is called `name`, with
+    `_` for characters that names must not have, and a STRUCT in it `<record>_<column>`. Raises
+    `UnfitError` for a column whose type or name Avro does not have.
+    """
+    return _record_of(re.sub(r"[^A-Za-z0-9_]|^(?=[0-9])", "_", name), columns, ())
+
+
+def _record_of(name: str, columns: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    fields = []
+    for column, found in columns.items():
+        at = (*path, column)
+        if _NAME.fullmatch(column) is None:
+            raise UnfitError("Avro has no such name: rename it with AS", at)
+        type_ = _type_of(found["type"], f"{name}_{column}", at)
+        is_nullable = found.get("nullable", True)
+        field = {"name": column, "type": ["null", type_] if is_nullable else type_}
+        fields.append({**field, "default": None} if is_nullable else field)
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def _type_of(type_: Any, name: str, path: Sequence[str]) -> Any:
+    if isinstance(type_, Mapping):
+        match type_["type"]:
+            case "array":
+                item = _type_of(type_["elementType"], name, path)
+                return {"type": "array", "items": _or_null(item, type_.get("containsNull", True))}
+            case "map" if form_of(type_["keyType"]) == "text":
+                value = _type_of(type_["valueType"], name, path)
+                has_nulls = type_.get("valueContainsNull", True)
+                return {"type": "map", "values": _or_null(value, has_nulls)}
+            case "struct":
+                fields = {each["name"]: each for each in type_["fields"]}
+                return _record_of(name, fields, path)
+    elif found := _DECIMAL.fullmatch(type_):
+        sizes = {"precision": int(found[1]), "scale": int(found[2])}
+        return {"type": "bytes", "logicalType": "decimal", **sizes}
+    elif _TEXT.fullmatch(type_):
+        return "string"
+    elif type_ in _SIMPLE:
+        return _SIMPLE[type_]
+    wrong = "it is always null" if type_ == "void" else f"Avro has no {in_words(type_)}"
+    raise UnfitError(f"{wrong}: give it another type with CAST", path)
+
+
+def _or_null(type_: Any, is_nullable: bool) -> Any:
+    return ["null", type_] if is_nullable else type_

@@ -76,6 +76,14 @@ def answers_by(
     return found
 
 
+def local_queries(config: Config) -> LocalQueries:
+    """Return queries on a Spark of this process, which the first one starts, in some seconds."""
+    # Imported late: Spark takes a while to import, and most commands do not need it.
+    from kafka_pipeline.streams.sql.local import LocalQueries
+
+    return LocalQueries(UserCode.of(config), Readable.of(config), config.spark.conf)
+
+
 def spark_kind(spec: ProcessorSpec) -> Spark[Any]:
     """Return the kind of a query."""
     kind = kind_of(spec)
@@ -88,12 +96,8 @@ def _main() -> None:
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     config, specs, question = pickle.load(sys.stdin.buffer)
-    # Imported late: Spark takes a while to import, and only this process asks it.
-    from kafka_pipeline.streams.sql.local import LocalQueries
-
-    queries = LocalQueries(UserCode.of(config), Readable.of(config), config.spark.conf)
     with answer:
-        json.dump(answers_by(queries, specs, question), answer)
+        json.dump(answers_by(local_queries(config), specs, question), answer)
 
 
 if __name__ == "__main__":

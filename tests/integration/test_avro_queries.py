@@ -356,3 +356,39 @@ def test_results_are_compared_with_schemas_and_tables_before_the_job_starts(
         (tmp_path / "top.avsc").write_text(json.dumps(record("T", count="string")))
         found = run_pipeline(command, str(config), file, code=2).replace(f"{file}:", "")
     assert sorted(found.splitlines()) == sorted(MISFITS + MORE_MISFITS * is_whole)
+
+
+def test_schema_that_a_query_gives_is_registered_and_takes_its_results(tmp_path: Path) -> None:
+    query = (
+        "SELECT id AS key, count(*) AS n, sum(price) AS total, max(at) AS at, "
+        "collect_list(struct(day, tags)) AS each FROM input GROUP BY id"
+    )
+    text = f"- {{id: By.id, type: sql, format: avro, to: [sink], query: '{query}'}}\n"
+    fields = {"price": nullable(MONEY), "at": MICROS, "day": DATE}
+    tags = {"type": "array", "items": nullable("string")}
+    from datetime import UTC, date, datetime
+
+    at = datetime(2024, 2, 29, 23, 59, 59, 999999, UTC)
+    with standing_in() as stand_in:
+        job = Job(tmp_path, text, stand_in.url)
+        rows = job.serde("in-value", record("R", id="int", **fields, tags=tags))
+        files = [str(tmp_path / "config.yaml"), str(tmp_path / "pipeline.yaml")]
+        shown = run_pipeline("topic", "schema", *files, "out", "--register")
+        assert shown.splitlines()[-1] == 'registered in subject "out-value" with id 2'
+        schema = json.loads(shown[: shown.rindex("}") + 1])
+        assert schema["name"] == "By_id"
+        assert schema["fields"][0] == {"name": "n", "type": "long"}
+        again = run_pipeline("topic", "schema", *files, "out", "--register", code=2)
+        assert 'subject "out-value" already has a schema, of version 1' in again
+        with job.driver() as driver:
+            row = {"id": 1, "price": Decimal("0.0001"), "at": at, "day": date(1, 1, 1)}
+            topic = driver.create_input_topic("in", value_serde=rows)
+            topic.pipe_input(None, {**row, "tags": ["a", None]})
+            out = schema_registry.avro(job.registry, "out-value")
+            output = driver.create_output_topic("out", value_serde=out)
+            ((key, found),) = output.read_key_values()
+        each = {"day": date(1, 1, 1), "tags": ["a", None]}
+        total = Decimal("0.0001")
+        assert (key, found) == (b"1", {"n": 1, "total": total, "at": at, "each": [each]})
+        wrong = run_pipeline("topic", "schema", *files, "in", code=2)
+    assert 'topic "in": no query writes it, and a schema is that of one' in wrong

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import pytest
@@ -15,8 +16,12 @@ require_packages()
 
 import fastavro  # noqa: E402
 
-from kafka_pipeline.common.kafka.avro_results import misfits  # noqa: E402
-from kafka_pipeline.common.kafka.avro_values import without_logical_types, writer_of  # noqa: E402
+from kafka_pipeline.common.kafka.avro_results import misfits, schema_of  # noqa: E402
+from kafka_pipeline.common.kafka.avro_values import (  # noqa: E402
+    UnfitError,
+    without_logical_types,
+    writer_of,
+)
 
 LONG, INT = "long", "int"
 INNER = {"type": "record", "name": "Inner", "fields": [{"name": "x", "type": "int"}]}
@@ -43,8 +48,8 @@ UNDECIDED = {("string", "bytes"), ("string", "fixed"), ("binary", "string"), ("b
 """Base64 passes for bytes, and bytes for text: that is an accident."""
 
 
-def schema_of(type_: Any, **more: Any) -> Any:
-    fields = [{"name": "f", "type": type_, **more}]
+def with_field(type_: Any) -> Any:
+    fields = [{"name": "f", "type": type_}]
     return fastavro.parse_schema({"type": "record", "name": "R", "fields": fields})
 
 
@@ -59,7 +64,7 @@ def is_written(schema: Any, value: Any) -> bool:
 
 @pytest.mark.parametrize("name", TYPES)
 def test_column_is_refused_if_none_of_its_values_can_be_written(name: str) -> None:
-    schema = schema_of(TYPES[name])
+    schema = with_field(TYPES[name])
     for type_, samples in COLUMNS:
         refused = misfits(schema, {"f": {"type": type_, "nullable": True}})
         short = type_["type"] if isinstance(type_, dict) else type_
@@ -104,3 +109,59 @@ def test_every_column_and_field_that_does_not_fit_is_named() -> None:
         'field "id" has no column and no default',
     ]
     assert misfits("int", {}) == ["the schema is int, and only a record has columns"]
+
+
+def test_derived_schema_takes_every_value_of_a_column() -> None:
+    for type_, samples in COLUMNS[1:]:
+        for nullable in (False, True):
+            columns = {"f": {"type": type_, "nullable": nullable}}
+            schema = fastavro.parse_schema(schema_of("of a-query", columns))
+            assert misfits(schema, columns) == []
+            for value in [*samples, None] if nullable else samples:
+                assert is_written(schema, {"f": value}), (type_, value)
+            assert is_written(schema, {"f": None}) is nullable
+
+
+def test_derived_schema_says_what_the_columns_say() -> None:
+    inner = {"type": "struct", "fields": [{"name": "d", "type": "decimal(38,9)", "nullable": True}]}
+    items = {"type": "array", "elementType": inner, "containsNull": False}
+    rates = {"type": "map", "keyType": "string", "valueType": "date", "valueContainsNull": True}
+    found = schema_of("1.By-day", {
+        "n": {"type": "long", "nullable": False},
+        "items": {"type": items, "nullable": True},
+        "rates": {"type": rates, "nullable": False},
+    })  # fmt: skip
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9}
+    record = {
+        "type": "record",
+        "name": "_1_By_day_items",
+        "fields": [{"name": "d", "type": ["null", decimal], "default": None}],
+    }
+    days = ["null", {"type": "int", "logicalType": "date"}]
+    assert found == {
+        "type": "record",
+        "name": "_1_By_day",
+        "fields": [
+            {"name": "n", "type": "long"},
+            {
+                "name": "items",
+                "type": ["null", {"type": "array", "items": record}],
+                "default": None,
+            },
+            {"name": "rates", "type": {"type": "map", "values": days}},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "type_", "reason"),
+    [
+        ("nothing", "void", 'field "nothing": it is always null: give it another type with CAST'),
+        ("long-name", "string", 'field "long-name": Avro has no such name: rename it with AS'),
+        ("i", "interval day", 'field "i": Avro has no INTERVAL DAY: give it another'),
+        ("m", {"type": "map", "keyType": "date", "valueType": "date"}, "Avro has no MAP<DATE, D"),
+    ],
+)
+def test_columns_that_avro_does_not_have_are_named(name: str, type_: Any, reason: str) -> None:
+    with pytest.raises(UnfitError, match=re.escape(reason)):
+        schema_of("R", {name: {"type": type_}})
