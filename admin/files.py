@@ -26,13 +26,13 @@ def load_files(
     *,
     with_classes: bool = False,
     with_init: bool = False,
-    asks_registry: bool = False,
+    registry: RegistryQuestions | None = None,
     asks_spark: bool = False,
 ) -> tuple[Config, Pipeline]:
     """Read config.yaml and pipeline.yaml; raise ConfigError with the mistakes of both.
 
     See `load_pipeline` for `with_classes`; `with_init` also starts each processor once.
-    `asks_registry` compares serdes with the schema registry, if that answers. `asks_spark` compares
+    `registry` compares serdes with the schema registry, if that answers. `asks_spark` compares
     the results of queries with the schemas and tables that get them: for these, a Spark starts.
     """
     try:
@@ -44,7 +44,7 @@ def load_files(
             raise ConfigError([*error.problems, *more.problems]) from more
         raise
     starts = partial(start_problem, config=settings) if with_init else None
-    schemas = RegistryQuestions(settings.schema_registry).problems if asks_registry else None
+    schemas = partial(registry.problems, settings.schema_registry) if registry else None
     return settings, load_pipeline(
         pipeline,
         settings,

@@ -11,6 +11,7 @@ from rich.text import Text
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.plans import overview
+from kafka_pipeline.admin.registry_questions import RegistryQuestions
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cluster.code_versions import code_changes
 from kafka_pipeline.common.process.cli import run_command
@@ -37,7 +38,7 @@ def plan(
     Exit codes: 0 whatever would change, 2 the pipeline cannot run in this job, 3 Kafka is not
     there.
     """
-    settings, loaded = load_files(config, pipeline, asks_registry=True, asks_spark=True)
+    settings, loaded = load_files(config, pipeline, registry=RegistryQuestions(), asks_spark=True)
     admin = connected(settings)
     _, found, deployment = look_at(settings, admin, loaded, KeptState(settings, admin))
     here = code_fingerprints(settings.modules, settings.python_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -37,8 +38,9 @@ def validate(
     the schema registry, if it answers, whether it has the subjects and takes the schemas, and
     compares the columns of queries with the schemas and the tables that get them.
     """
+    registry = RegistryQuestions()
     settings, loaded = load_files(
-        config, pipeline, with_classes=True, with_init=with_init, asks_registry=True
+        config, pipeline, with_classes=True, with_init=with_init, registry=registry
     )
     if any(kind_of(processor.spec).needs_spark for processor in loaded.processors):
         queries = local_queries(settings)
@@ -46,7 +48,7 @@ def validate(
             pipeline,
             settings,
             queries,
-            schema_problem=RegistryQuestions(settings.schema_registry).problems,
+            schema_problem=partial(registry.problems, settings.schema_registry),
             results=lambda specs: [queries.result(spark_kind(spec).query(spec)) for spec in specs],
         )
     topics = (*loaded.data_topics(settings.replication_factor), *control_topics(settings))

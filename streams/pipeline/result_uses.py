@@ -25,10 +25,11 @@ def result_columns(made: Mapping[str, Made], results: Results) -> ResultColumns:
     asked = {
         processor.id: processor.spec
         for _, processor in made.values()
+        # Of another format, a result has one column, whose text may be JSON of any form.
         if isinstance(processor.spec, SparkSpec)
-        and (
-            any(name in processor.spec.schema_sinks for name in processor.to)
-            or any(_has_columns(made, name) for name in processor.to)
+        and processor.spec.format == "json"
+        and any(
+            name in processor.spec.schema_sinks or _has_columns(made, name) for name in processor.to
         )
     }
     if not asked:
