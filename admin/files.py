@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+
+import typer
 
 from kafka_pipeline.admin.registry_questions import RegistryQuestions
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.setting_problem import setting_problem
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.specs import ProcessorSpec
 from kafka_pipeline.streams.pipeline.load import check_pipeline_file, load_pipeline
+from kafka_pipeline.streams.pipeline.result_uses import Results
+from kafka_pipeline.streams.pipeline.spark_answers import ask_spark
 from kafka_pipeline.streams.testing.driver import start_problem
 
 
@@ -20,12 +26,14 @@ def load_files(
     *,
     with_classes: bool = False,
     with_init: bool = False,
-    asks_registry: bool = False,
+    registry: RegistryQuestions | None = None,
+    asks_spark: bool = False,
 ) -> tuple[Config, Pipeline]:
     """Read config.yaml and pipeline.yaml; raise ConfigError with the mistakes of both.
 
     See `load_pipeline` for `with_classes`; `with_init` also starts each processor once.
-    `asks_registry` compares serdes with the schema registry, if that answers.
+    `registry` compares serdes with the schema registry, if that answers. `asks_spark` compares
+    the results of queries with the schemas and tables that get them: for these, a Spark starts.
     """
     try:
         settings = load_config(config, setting_problem)
@@ -36,11 +44,22 @@ def load_files(
             raise ConfigError([*error.problems, *more.problems]) from more
         raise
     starts = partial(start_problem, config=settings) if with_init else None
-    schemas = RegistryQuestions(settings.schema_registry).problem if asks_registry else None
+    schemas = partial(registry.problems, settings.schema_registry) if registry else None
     return settings, load_pipeline(
         pipeline,
         settings,
         with_classes=with_classes,
         start_problem=starts,
         schema_problem=schemas,
+        results=_results(settings) if asks_spark else None,
     )
+
+
+def _results(settings: Config) -> Results:
+    def types(specs: Sequence[ProcessorSpec]) -> list[str]:
+        found = ask_spark(settings, specs, "result")
+        for why in dict.fromkeys(each.unknown for each in found if each.unknown):
+            typer.echo(f"note: the results of queries were not compared: {why}", err=True)
+        return [each.text for each in found]
+
+    return types

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import typer
 
 from kafka_pipeline.common.config.registry_settings import RegistrySettings
@@ -16,25 +18,31 @@ class RegistryQuestions:
     A registry in memory, which has no schemas yet, is not asked.
     """
 
-    def __init__(self, settings: RegistrySettings | None) -> None:
-        self._settings = None if settings is None or settings.is_mock else settings
+    def __init__(self) -> None:
         self._check: RegistryCheck | None = None
+        self._has_given_up = False
 
-    def problem(self, use: SchemaUse) -> str:
-        """Return what the registry has against a use of schemas, or ""."""
-        if self._settings is None:
-            return ""
+    def problems(self, settings: RegistrySettings | None, use: SchemaUse) -> Sequence[str]:
+        """Return what the registry, always the same one, has against a use of schemas."""
+        if settings is None or settings.is_mock or self._has_given_up:
+            return ()
         serde = use.serde
         try:
-            self._check = self._check or RegistryCheck(self._settings)
+            self._check = self._check or RegistryCheck(settings)
             if use.reads:
-                return self._check.reading_problem(
+                wrong = self._check.reading_problem(
                     serde.kind, use.subject, serde.schema, serde.version
                 )
-            return self._check.writing_problem(
-                serde.kind, use.subject, serde.schema, serde.register, serde.version
+            else:
+                wrong = self._check.writing_problem(
+                    serde.kind, use.subject, serde.schema, serde.register, serde.version
+                )
+            if wrong or use.columns is None:
+                return (wrong,) if wrong else ()
+            return self._check.result_problems(
+                use.subject, serde.schema, use.columns, serde.version
             )
         except (ConfigError, UnavailableError) as error:
-            self._settings = None
+            self._has_given_up = True
             typer.echo(f"note: schemas were not compared with the registry: {error}", err=True)
-            return ""
+            return ()

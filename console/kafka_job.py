@@ -15,6 +15,7 @@ from kafka_pipeline.deployment import wishes
 from kafka_pipeline.deployment.desired_state import require_no_stop
 from kafka_pipeline.deployment.job import choose, connected, read_deployment
 from kafka_pipeline.deployment.wishes import WishChange
+from kafka_pipeline.operations.avro_text import letter_with_text, lines_with_text
 from kafka_pipeline.operations.dead_letters import DeadLetter, LetterId, Wanted, ends
 from kafka_pipeline.operations.latest_letters import LatestLetters, LetterList
 from kafka_pipeline.operations.record_lines import RecordLines, text_of
@@ -75,24 +76,29 @@ class KafkaJob:
         return self._latest.read()
 
     def letter(self, id_: LetterId) -> DeadLetter:
-        """See `Job`."""
-        return DeadLetterTopics(self._config).read(id_)
+        """See `Job`. What is Avro is shown as JSON."""
+        found = DeadLetterTopics(self._config).read(id_)
+        current = read_deployment(self._config, connected(self._config)).current
+        if current is None:
+            return found
+        return letter_with_text(self._config, current.pipeline, found)
 
     def rehearsal(self) -> Published | None:
         """See `Job`."""
         return read_publication(self._config, connected(self._config))
 
     def records(self, query: RecordQuery) -> dict[str, Any]:
-        """See `Job`. Long keys and values are cut off."""
+        """See `Job`. Long keys and values are cut off.
+
+        What is Avro in the pipeline is shown as JSON, in place of a `string`.
+        """
         admin = connected(self._config)
         current = read_deployment(self._config, admin).current
         if current is None or query.topic not in _topics_of(current.pipeline):
             raise ConfigError(f'the job has no topic "{query.topic}"')
-        topic = TopicRecords(
-            self._config,
-            query.topic,
-            RecordLines.by_names(query.topic, query.key, query.value),
-        )
+        lines = RecordLines.by_names(query.topic, query.key, query.value)
+        lines = lines_with_text(self._config, current.pipeline, lines)
+        topic = TopicRecords(self._config, query.topic, lines)
         if query.newest:
             every = topic.read(query.start, query.partitions, most=None)
             found = _newest(every, query.limit)

@@ -11,6 +11,7 @@ from rich.text import Text
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.plans import overview
+from kafka_pipeline.admin.registry_questions import RegistryQuestions
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cluster.code_versions import code_changes
 from kafka_pipeline.common.process.cli import run_command
@@ -30,12 +31,14 @@ def plan(
     """Show what would change if the job ran this pipeline: tasks, topics and state.
 
     Also names the modules of the user whose code here differs from what TaskManagers run, and asks
-    the schema registry, if it answers, whether it has the subjects and takes the schemas.
+    the schema registry, if it answers, whether it has the subjects and takes the schemas. Starts a
+    Spark, for some seconds, if a query has changed whose state is kept, or if its results go to a
+    table or are Avro: these are compared with the columns and the schema.
 
     Exit codes: 0 whatever would change, 2 the pipeline cannot run in this job, 3 Kafka is not
     there.
     """
-    settings, loaded = load_files(config, pipeline, asks_registry=True)
+    settings, loaded = load_files(config, pipeline, registry=RegistryQuestions(), asks_spark=True)
     admin = connected(settings)
     _, found, deployment = look_at(settings, admin, loaded, KeptState(settings, admin))
     here = code_fingerprints(settings.modules, settings.python_path)

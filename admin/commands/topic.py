@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +19,7 @@ from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.job import connected
 from kafka_pipeline.operations.record_lines import RecordLines
+from kafka_pipeline.operations.result_schema import ResultSchema
 from kafka_pipeline.operations.starts import parse_start
 from kafka_pipeline.operations.topic_changes import TopicChange, TopicOptions, missing_topics
 from kafka_pipeline.operations.topic_records import TopicRecords
@@ -153,6 +155,33 @@ def _records(config: Path, topic: str, key: str, value: str) -> TopicRecords:
         for part, given in (("key", key), ("value", value))
     )
     return TopicRecords(settings, topic, RecordLines(topic, *serdes))
+
+
+@topic_app.command()
+@run_command
+def schema(
+    config: ConfigPath,
+    pipeline: PipelinePath,
+    topic: Topic,
+    register: Annotated[
+        bool,
+        typer.Option("--register", help="Also register it, if its subject has no schema yet."),
+    ] = False,
+) -> None:
+    """Print the Avro schema that the results of the query have which writes a topic.
+
+    Nothing is lost: decimals keep their digits, times their microseconds, and what may be null is a
+    union. Starts a Spark, for some seconds.
+
+    Exit codes: 0 done, 2 wrong arguments or files, or the subject has a schema, 3 the schema
+    registry is not there.
+    """
+    settings, loaded = load_files(config, pipeline)
+    found = ResultSchema(settings, loaded, topic)
+    typer.echo(json.dumps(found.schema, indent=2))
+    if register:
+        id_ = found.register()
+        typer.echo(f'registered in subject "{found.subject}" with id {id_}', err=True)
 
 
 @topic_app.command()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
-from kafka_pipeline.common.code.user_code import UserCode
+from kafka_pipeline.admin.registry_questions import RegistryQuestions
 from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.load import load_pipeline
-from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.streams.pipeline.spark_answers import local_queries, spark_kind
 
 
 @run_command
@@ -34,23 +35,21 @@ def validate(
 
     Imports the code that the pipeline names, and starts each processor of it once, unless
     --no-init leaves that out. Starts a Spark, for some seconds, if it has queries to check. Asks
-    the schema registry, if it answers, whether it has the subjects and takes the schemas.
+    the schema registry, if it answers, whether it has the subjects and takes the schemas, and
+    compares the columns of queries with the schemas and the tables that get them.
     """
+    registry = RegistryQuestions()
     settings, loaded = load_files(
-        config, pipeline, with_classes=True, with_init=with_init, asks_registry=True
+        config, pipeline, with_classes=True, with_init=with_init, registry=registry
     )
     if any(kind_of(processor.spec).needs_spark for processor in loaded.processors):
-        # Imported late: Spark takes a while, and most commands do not need it.
-        from kafka_pipeline.streams.sql.local import LocalQueries
-
+        queries = local_queries(settings)
         load_pipeline(
             pipeline,
             settings,
-            LocalQueries(
-                UserCode.of(settings),
-                Readable.of(settings),
-                settings.spark.conf,
-            ),
+            queries,
+            schema_problem=partial(registry.problems, settings.schema_registry),
+            results=lambda specs: [queries.result(spark_kind(spec).query(spec)) for spec in specs],
         )
     topics = (*loaded.data_topics(settings.replication_factor), *control_topics(settings))
     counts = {

@@ -31,6 +31,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _PER_SECOND = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
 _MICROS_OF = {"millis": 1_000, "micros": 1}
+_LIMITS = {"int": 2**31, "long": 2**63}
 _SIMPLE = {
     "boolean": "BOOLEAN",
     "int": "INT",
@@ -98,11 +99,11 @@ def columns_of(schema: Any, field: str = "") -> dict[str, str]:
 
     Raises `UnfitError` for a schema that is not a record's, and for a type that contains itself.
     """
-    named = _named(schema)
+    named = named_in(schema)
     record = resolved_type(schema, named)
     if field:
         inner = [each["type"] for each in record.get("fields", ()) if each["name"] == field]
-        members = _members(inner[0] if isinstance(inner[0], list) else inner) if inner else []
+        members = members_of(inner[0] if isinstance(inner[0], list) else inner) if inner else []
         if len(members) != 1:
             raise UnfitError(f"it has no record {field}, as that of a change event has")
         record = resolved_type(members[0], named)
@@ -119,11 +120,11 @@ def ddl(columns: Mapping[str, str]) -> str:
 def _type(schema: Any, named: Mapping[str, Any], within: tuple[str, ...], path: str) -> str:
     schema = resolved_type(schema, named)
     if isinstance(schema, list):
-        members = _members(schema)
+        members = members_of(schema)
         if len(members) == 1:
             return _type(members[0], named, within, path)
         types = (
-            f"`{_member(each, named)}`: {_type(each, named, within, path)}"
+            f"`{member_name(each, named)}`: {_type(each, named, within, path)}"
             for each in _merged(members)
         )
         return f"STRUCT<{', '.join(types)}>" if members else "STRING"
@@ -147,12 +148,12 @@ def _type(schema: Any, named: Mapping[str, Any], within: tuple[str, ...], path: 
                 for each in found["fields"]
             }
             return f"STRUCT<{', '.join(f'`{name}`: {type_}' for name, type_ in fields.items())}>"
-    return _logical_type(found) or _SIMPLE[base]
+    return logical_type(found) or _SIMPLE[base]
 
 
-def _logical_type(schema: Mapping[str, Any]) -> str:
+def logical_type(schema: Mapping[str, Any]) -> str:
     """Return the type of a logical type or, for those that are shown as they are stored, ""."""
-    if _is_decimal(schema):
+    if is_decimal(schema):
         precision, scale = int(schema.get("precision", MOST_DIGITS + 1)), _scale(schema)
         # Connect says 64 where the database says nothing.
         given = (schema.get("connect.parameters") or {}).get("connect.decimal.precision")
@@ -179,7 +180,7 @@ def reader_of(schema: Any) -> Convert:
     It raises `UnfitError` or another `ValueError`, none of which quotes the value. fastavro must
     have been called with `return_named_type`.
     """
-    return _reader(schema, _named(schema), {}) or _same
+    return _reader(schema, named_in(schema), {}) or _same
 
 
 def _same(value: Any) -> Any:
@@ -211,7 +212,7 @@ def _reader(schema: Any, named: Mapping[str, Any], made: dict[str, Convert]) -> 
         case "int" | "long":
             return connect_values.BY_NAME.get(str(name)) or _time_reader(found)
         case "bytes" | "fixed":
-            if _is_decimal(found):
+            if is_decimal(found):
                 scale = _scale(found)
                 return lambda value: connect_values.decimal_of(_bytes(value), scale)
             is_uuid = found.get("logicalType") == "uuid"
@@ -247,14 +248,14 @@ def _record_reader(
 def _union_reader(
     schema: Sequence[Any], named: Mapping[str, Any], made: dict[str, Convert]
 ) -> Convert | None:
-    members = _members(schema)
+    members = members_of(schema)
     if not members:
         return None
     if len(members) == 1:
         only = _reader(members[0], named, made) or _same
         return lambda value: only(value[1] if isinstance(value, tuple) else value)
     merged = _merged(members)
-    labels = {_label(each, named): _member(each, named) for each in merged}
+    labels = {_label(each, named): member_name(each, named) for each in merged}
     converts = {_label(each, named): _reader(each, named, made) or _same for each in merged}
     nulls = dict.fromkeys(labels.values())
 
@@ -315,7 +316,7 @@ def writer_of(schema: Any) -> Convert:
     The row is JSON whose numbers with a fraction are a `Decimal`. A value of another type than its
     schema may be left to fastavro. Raises `UnfitError`, which names the field.
     """
-    return _writer(schema, _named(schema), {})
+    return _writer(schema, named_in(schema), {})
 
 
 def _writer(schema: Any, named: Mapping[str, Any], made: dict[str, Convert]) -> Convert:
@@ -334,13 +335,15 @@ def _writer(schema: Any, named: Mapping[str, Any], made: dict[str, Convert]) -> 
             return lambda value: {
                 key: inner(each) for key, each in _of(dict, value, "a map").items()
             }
+        case "boolean":
+            return _boolean
         case "float" | "double":
             return _float
         case "int" | "long":
-            return _time_writer(found) or _integer
+            return _time_writer(found) or partial(_integer, limit=_LIMITS[base])
         case "bytes" | "fixed":
             size = found.get("size")
-            if _is_decimal(found):
+            if is_decimal(found):
                 scale, precision = _scale(found), int(found.get("precision", 0))
                 return partial(_unscaled, scale=scale, precision=precision, size=size)
             if found.get("logicalType") == "uuid":
@@ -387,10 +390,10 @@ def _record_writer(
 def _union_writer(
     schema: Sequence[Any], named: Mapping[str, Any], made: dict[str, Convert]
 ) -> Convert:
-    members = _members(schema)
+    members = members_of(schema)
     has_null = len(members) < len(schema)
-    labels = {_member(each, named): _label(each, named) for each in members}
-    converts = {_member(each, named): _writer(each, named, made) for each in members}
+    labels = {member_name(each, named): _label(each, named) for each in members}
+    converts = {member_name(each, named): _writer(each, named, made) for each in members}
 
     def write(value: Any) -> Any:
         if value is None:
@@ -432,10 +435,18 @@ def _float(value: Any) -> Any:
     return float(value)
 
 
-def _integer(value: Any) -> Any:
+def _boolean(value: Any) -> Any:
+    # fastavro would write true for any text.
+    return _of(bool, value, "true or false")
+
+
+def _integer(value: Any, *, limit: int) -> Any:
     is_number = isinstance(value, int | Decimal)
     if isinstance(value, bool) or (is_number and value != int(value)):
         raise UnfitError("it is not a whole number, as the schema says")
+    # fastavro would write any number of 64 bits, which others cannot read as an int.
+    if is_number and not -limit <= value < limit:
+        raise UnfitError("it is out of the range of the schema's type")
     return int(value) if is_number else value
 
 
@@ -510,12 +521,13 @@ def _parsed(parse: Callable[[str], Any], value: Any, before: str = "") -> Any:
 # Both ways
 
 
-def _named(schema: Any) -> Mapping[str, Any]:
+def named_in(schema: Any) -> Mapping[str, Any]:
+    """Return the types of a schema that have a name, by that."""
     given = schema.get("__named_schemas", {}) if isinstance(schema, dict) else {}
     return {**given, **named_types(schema)}
 
 
-def _members(schema: Sequence[Any]) -> list[Any]:
+def members_of(schema: Sequence[Any]) -> list[Any]:
     """Return the types of a union but null."""
     return [each for each in schema if base_type(each) != "null"]
 
@@ -533,12 +545,12 @@ def _label(schema: Any, named: Mapping[str, Any]) -> str:
     return str(schema.get("name", schema["type"])) if isinstance(schema, dict) else str(schema)
 
 
-def _member(schema: Any, named: Mapping[str, Any]) -> str:
+def member_name(schema: Any, named: Mapping[str, Any]) -> str:
     """Return the name of the field that a type of a union has in a struct."""
     return f"member_{_label(schema, named).rpartition('.')[2]}"
 
 
-def _is_decimal(schema: Mapping[str, Any]) -> bool:
+def is_decimal(schema: Mapping[str, Any]) -> bool:
     by_connect = schema.get("connect.name") == connect_values.DECIMAL
     return by_connect or schema.get("logicalType") == "decimal"
 

@@ -5,7 +5,7 @@ Needs the extra `schemaregistry`. Nothing is registered here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafka_pipeline.common.config.registry_settings import RegistrySettings
@@ -88,6 +88,31 @@ class RegistryCheck:
         if not fault:
             return ""
         return f'version {latest.version} of subject "{subject}" cannot be read: {fault}'
+
+    def result_problems(
+        self, subject: str, schema: str, columns: Mapping[str, Any], version: int = 0
+    ) -> Sequence[str]:
+        """Say what of a query's columns could not be written by an Avro schema.
+
+        That is given as for `writing_problem`. `columns` are `spark_types.columns_of_result`.
+        """
+        from kafka_pipeline.common.kafka.avro_codec import parsed
+        from kafka_pipeline.common.kafka.avro_results import misfits
+
+        try:
+            found = self._version(subject, version) if version else self._latest(subject)
+            if not schema and found is None:
+                return ()
+            given = _schema("avro", schema) if schema else found.schema
+            wrong = misfits(parsed(given, self._client), columns)
+        except Exception as error:
+            return (self._refusal(subject, error),)
+        name = (
+            "the schema in its file"
+            if schema
+            else f'version {found.version} of subject "{subject}"'
+        )
+        return [f"its results do not fit {name}: {each}" for each in wrong]
 
     def _latest(self, subject: str) -> Any:
         """Return the latest version of a subject, `None` if the registry has no such subject."""

@@ -147,6 +147,41 @@ def parsed_avro(text: str) -> Any:
         raise ValueError(f"it is no Avro schema: {error}") from None
 
 
+def register_first(registry: SchemaRegistry, subject: str, schema: str) -> int:
+    """Register an Avro schema, given in JSON, as the first one of a subject; return its id.
+
+    Raises `ConfigError` if the subject has a schema or the registry refuses, and `UnavailableError`
+    if it does not answer.
+    """
+    with _extra_needed():
+        from confluent_kafka.schema_registry import Schema
+    client = shared_client(registry)
+    try:
+        latest = client.get_version(subject, "latest")
+    except Exception as error:
+        if getattr(error, "http_status_code", None) != 404:
+            raise registry_error(registry, subject, error) or error from error
+    else:
+        raise ConfigError(f'subject "{subject}" already has a schema, of version {latest.version}')
+    try:
+        return int(client.register_schema(subject, Schema(schema, "AVRO")))
+    except Exception as error:
+        raise registry_error(registry, subject, error) or error from error
+
+
+def avro_of_columns(name: str, columns: Mapping[str, Any]) -> Any:
+    """Return an Avro schema for the columns of a query, see `avro_results.schema_of`.
+
+    Raises `ConfigError` for columns that Avro does not have.
+    """
+    with _extra_needed():
+        from kafka_pipeline.common.kafka.avro_results import schema_of
+    try:
+        return schema_of(name, columns)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
 def avro_columns(schema: Any, field: str = "") -> str:
     """Return the columns of a record, or of the record in a field, as DDL of Spark.
 

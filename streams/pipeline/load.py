@@ -22,7 +22,8 @@ from kafka_pipeline.streams.pipeline.graph import check_graph, topological_order
 from kafka_pipeline.streams.pipeline.kinds.kind import Means
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.partitions import check_given_counts
-from kafka_pipeline.streams.pipeline.schema_uses import SchemaProblem, schema_uses
+from kafka_pipeline.streams.pipeline.result_uses import Results, result_columns, table_problems
+from kafka_pipeline.streams.pipeline.schema_uses import SchemaProblem, SchemaUse, schema_uses
 from kafka_pipeline.streams.pipeline.topics import Made, check_topics
 from kafka_pipeline.streams.sql.spec import Queries
 
@@ -38,15 +39,16 @@ def load_pipeline(
     with_classes: bool = False,
     start_problem: StartProblem | None = None,
     schema_problem: SchemaProblem | None = None,
+    results: Results | None = None,
 ) -> Pipeline:
     """Return the checked content of a pipeline.yaml.
 
     Imports and calls the users' functions that build topologies. Asks the schema registry for the
-    columns of queries over Avro. With `queries`, lets Spark check
-    the queries that it will run. `with_classes` imports users' classes and checks that they accept
-    their config. If all that is right, `start_problem` is called for each one that runs users'
-    processors, then `schema_problem` for each serde with schemas. Raises ConfigError with every
-    problem found.
+    columns of queries over Avro. With `queries`, lets Spark check the queries that it will run.
+    `with_classes` imports users' classes and checks that they accept their config. If all that is
+    right, `start_problem` is called for each one that runs users' processors, then `schema_problem`
+    for each serde with schemas. With `results`, that has the columns of queries, and they are
+    compared with those of tables. Raises ConfigError with every problem found.
     """
     require_other_names(config.modules, config.python_path)
     problems = Problems(path)
@@ -89,17 +91,31 @@ def load_pipeline(
             problems.add(entry.at, str(error))
     problems.raise_if_any()
     if start_problem is not None:
-        for entry, processor in made.values():
-            kind = kind_of(processor.spec)
-            if kind.runs_user_processors and (wrong := start_problem(processor)):
-                problems.add(entry.at, f'"{entry.id}": {wrong}')
+        _check_starts(made.values(), start_problem, problems)
         problems.raise_if_any()
+    columns = {} if results is None else result_columns(made, results)
+    for at, wrong in table_problems(file, made, columns):
+        problems.add(at, wrong)
     if schema_problem is not None:
-        for use in schema_uses(file, pipeline, made.values()):
-            if wrong := schema_problem(use):
-                problems.add(use.at, f'"{use.processor}": {wrong}')
-        problems.raise_if_any()
+        uses = schema_uses(file, pipeline, made.values(), columns)
+        _check_schemas(uses, schema_problem, problems)
+    problems.raise_if_any()
     return pipeline
+
+
+def _check_starts(made: Iterable[Made], start_problem: StartProblem, problems: Problems) -> None:
+    for entry, processor in made:
+        kind = kind_of(processor.spec)
+        if kind.runs_user_processors and (wrong := start_problem(processor)):
+            problems.add(entry.at, f'"{entry.id}": {wrong}')
+
+
+def _check_schemas(
+    uses: Iterable[SchemaUse], schema_problem: SchemaProblem, problems: Problems
+) -> None:
+    for use in uses:
+        for wrong in schema_problem(use):
+            problems.add(use.at, f'"{use.processor}": {wrong}')
 
 
 def _renames(made: Iterable[Made]) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from kafka_pipeline.common.config.yaml_positions import Items, Located, Map, Scalar, Value
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
@@ -18,6 +18,7 @@ class SchemaUse(NamedTuple):
     """A serde with schemas, for the keys or values of a topic that a processor reads or writes.
 
     `subject` is where its schemas are. `at` is its place in the file, or that of the source.
+    `columns` are those of the results that are written, if they are known.
     """
 
     processor: str
@@ -25,20 +26,28 @@ class SchemaUse(NamedTuple):
     subject: str
     reads: bool
     at: Located
+    columns: Mapping[str, Any] | None = None
 
 
-SchemaProblem = Callable[[SchemaUse], str]
-"""Returns what is wrong with a use of schemas, or ""."""
+SchemaProblem = Callable[[SchemaUse], Sequence[str]]
+"""Returns what is wrong with a use of schemas."""
 
 
 def schema_uses(
-    file: PipelineFile, pipeline: Pipeline, made: Iterable[tuple[Entry, PipelineProcessor]]
+    file: PipelineFile,
+    pipeline: Pipeline,
+    made: Iterable[tuple[Entry, PipelineProcessor]],
+    columns: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[SchemaUse]:
-    """Yield the uses of schemas by classes, queries and their sources."""
+    """Yield the uses of schemas by classes, queries and their sources.
+
+    `columns` are those of the results of queries, as far as they are known, by processor.
+    """
     for entry, processor in made:
         spec = processor.spec
         if isinstance(spec, SparkSpec):
-            yield from _of_query(file, pipeline, entry, processor, spec)
+            for use in _of_query(file, pipeline, entry, processor, spec):
+                yield use if use.reads else use._replace(columns=columns.get(processor.id))
         if not isinstance(spec, ClassSpec):
             continue
         serdes = spec.serdes
@@ -49,11 +58,11 @@ def schema_uses(
                 ("key", source.key, serdes.key),
                 ("value", source.value, serdes.value),
             ):
-                at = _place(file, entry, ("serdes", part)) if own is None else place
+                at = place_of_key(file, entry, ("serdes", part)) if own is None else place
                 yield from _use(entry.id, own or default, f"{topic}-{part}", True, at)
         for topic in pipeline.out_topics(processor):
             for part, serde in (("key", serdes.out_key), ("value", serdes.out_value)):
-                at = _place(file, entry, ("serdes", f"out_{part}"), ("serdes", part))
+                at = place_of_key(file, entry, ("serdes", f"out_{part}"), ("serdes", part))
                 yield from _use(entry.id, serde, f"{topic}-{part}", False, at)
 
 
@@ -71,7 +80,7 @@ def _of_query(
         yield from _use(entry.id, source.value or BYTES, f"{topic}-value", True, at)
     for name, topic in zip(processor.to, pipeline.out_topics(processor), strict=True):
         if name in spec.schema_sinks:
-            at = _place(file, entry, ("out_value",), ("format",))
+            at = place_of_key(file, entry, ("out_value",), ("format",))
             yield from _use(entry.id, spec.out_value, f"{topic}-value", False, at)
 
 
@@ -82,7 +91,7 @@ def _use(
         yield SchemaUse(processor, serde, serde.subject or default, reads, at)
 
 
-def _place(file: PipelineFile, entry: Entry, *paths: tuple[str, ...]) -> Located:
+def place_of_key(file: PipelineFile, entry: Entry, *paths: tuple[str, ...]) -> Located:
     """Return the place of the first of some keys that is given, or else that of the entry."""
     items = file.root.items if isinstance(file.root, Items) else ()
     for item in items:

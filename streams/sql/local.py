@@ -146,6 +146,10 @@ class LocalQueries:
         """See `SparkQueries.open_over`. Raises as `open` does."""
         return self._queries().open_over(spec)
 
+    def result(self, spec: QuerySpec) -> str:
+        """See `SparkQueries.result`. Raises as `open` does."""
+        return self._queries().result(spec)
+
     def _queries(self) -> SparkQueries:
         running = SparkContext._active_spark_context
         if running is None:

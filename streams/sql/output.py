@@ -24,10 +24,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from kafka_pipeline.common.spark_types import OF_RECORDS
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, quoted
 from kafka_pipeline.streams.sql.split_results import ESCAPED
 from kafka_pipeline.streams.sql.stage_rows import (
-    OF_RECORDS,
     WRITING,
     quoted_floats,
     require_lossless,

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.table_paths import Location, location_of
 from kafka_pipeline.common.config.table_settings import TableSettings
-from kafka_pipeline.streams.spark.zone import TIME_ZONE
+from kafka_pipeline.streams.spark.zone import TIME_ZONE, new_session
 from kafka_pipeline.streams.sql.access import Readable, is_of_files
 from kafka_pipeline.streams.sql.analyzed_groups import groups_of, is_grouped
 from kafka_pipeline.streams.sql.compiled_plan import CompiledPlan
@@ -33,7 +33,7 @@ from kafka_pipeline.streams.sql.plan import (
     with_column,
     with_time,
 )
-from kafka_pipeline.streams.sql.query_session import Analyzed, translated
+from kafka_pipeline.streams.sql.query_session import Analyzed, QuerySession, translated
 from kafka_pipeline.streams.sql.running import Running
 from kafka_pipeline.streams.sql.running_aggregation import RunningAggregation, RunningRetraction
 from kafka_pipeline.streams.sql.running_join import RunningJoin
@@ -82,6 +82,10 @@ class SparkQueries:
         """Prepare a query with `OVER (…)`, whose rows the caller keeps. Raises as `open`."""
         return self._opened(spec, RunningOver)
 
+    def result(self, spec: QuerySpec) -> str:
+        """Return the types of a query's result, as JSON of Spark. Raises as `open` does."""
+        return self._opened(spec, _result_type)
+
     def _opened(self, spec: QuerySpec, kind: Callable[..., T]) -> T:
         if self._refusal:
             raise QueryError(self._refusal)
@@ -95,6 +99,16 @@ class SparkQueries:
             except BaseException:
                 self._tables.give_back(tables)
                 raise
+
+
+def _result_type(
+    session: SparkSession, spec: QuerySpec, tables: Tables, code: UserCode, shared: SharedTables
+) -> str:
+    work = QuerySession(new_session(session), spec, code)
+    work.enter_thread()
+    found = work.result(tables.rows).json()
+    shared.give_back(tables)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

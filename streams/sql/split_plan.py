@@ -9,12 +9,12 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import BooleanType, IntegralType, StringType
 
+from kafka_pipeline.common.spark_types import OF_RECORDS
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.output import headers_of, json_of, key_of, milliseconds_of
 from kafka_pipeline.streams.sql.plan import id_of, kind, nodes_to_input
 from kafka_pipeline.streams.sql.spec import RECORD, QuerySpec
 from kafka_pipeline.streams.sql.split_results import ESCAPED, Member, SplitResults
-from kafka_pipeline.streams.sql.stage_rows import OF_RECORDS
 
 _GIVES_EACH = ("Project", "View", "SubqueryAlias", "ResolvedHint")
 """Operators that make a row of each row, in the same order."""

@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 )
 
 from kafka_pipeline.common.pipelines.specs import Format
+from kafka_pipeline.common.spark_types import OF_RECORDS
 from kafka_pipeline.streams.sql.spec import QueryError, quoted
 
 _FORMATS: Mapping[str, str] = {
@@ -39,9 +40,6 @@ WRITING: Mapping[str, str] = {**_FORMATS, "ignoreNullFields": "false"}
 
 READING: Mapping[str, str] = {**_FORMATS, "mode": "FAILFAST", "allowNonNumericNumbers": "true"}
 """The options of `from_json` for these values."""
-
-OF_RECORDS = ("key", "timestamp", "headers")
-"""The columns of a result that are not in its value."""
 
 
 def fields_of(result: StructType) -> StructType:

@@ -16,8 +16,11 @@ from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.schema_registry import SchemaRegistry
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.testing.driver import TopologyTestDriver
+from tests.in_process import run_pipeline
 from tests.schema_registry import require_packages, standing_in
 from tests.small_config import SMALL_CONFIG
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.integration
 
@@ -264,3 +267,128 @@ def test_misfits_are_dead_letters_and_a_registry_that_is_away_is_waited_for(
             values = [value for _, value in output.read_key_values()]
             assert {"share": 0.125, "part": 8} in values
             assert letters.read_records() == []
+
+
+COMPARED = """
+sources: {orders: orders, people: people}
+sinks: {rows: rows, days: days, joined: joined, top: top, late: late}
+processors:
+- id: Rows
+  type: sql
+  format: avro
+  from: [orders]
+  query: SELECT key, id, price, who AS whom, NULL AS note, at FROM orders
+  to: [rows, Table]
+- {id: Table, type: table, format: delta, path: lake/t, schema: "id INT NOT NULL, at DATE"}
+"""
+MORE_COMPARED = """\
+- id: Days
+  type: sql
+  format: avro
+  from: [orders]
+  query: SELECT who AS key, calendar_window(timestamp, '1 month', 'UTC').start AS month,
+    count(*) AS n FROM orders GROUP BY who, calendar_window(timestamp, '1 month', 'UTC')
+  emit: on_close
+  grace: 1 h
+  late_to: late
+  to: [days]
+- id: Joined
+  type: sql
+  format: avro
+  from: [orders, people]
+  ttl: 1 h
+  query: SELECT key, name, count(*) AS n FROM (SELECT o.key, name FROM orders o JOIN people p
+    ON o.key = p.key) GROUP BY key, name
+  to: [joined]
+- id: Frame
+  type: dataframe
+  format: avro
+  from: [orders]
+  function: tests.user_code.frames:counted
+  group_by: {key: true}
+  out_value: {avro: {schema: top.avsc, register: true}}
+  to: [top]
+"""
+OF_ROWS = 'Rows": its results do not fit version 1 of subject "rows-value": '
+MISFITS = [
+    f'7:11: "{OF_ROWS}column "id" is INT, and the schema has string',
+    f'7:11: "{OF_ROWS}column "whom" is not a field of the schema, did you mean "who"?',
+    f'7:11: "{OF_ROWS}column "note" is always null, which the schema does not allow',
+    f'7:11: "{OF_ROWS}field "who" has no column and no default',
+    '11:65: "Table": the results of "Rows" do not fit: column "at" is TIMESTAMP, and the table has '
+    "DATE",
+]
+OF_JOINED = 'Joined": its results do not fit version 1 of subject "joined-value": '
+MORE_MISFITS = [
+    '14:11: "Days": its results do not fit version 1 of subject "days-value": column "month" is '
+    "TIMESTAMP, and the schema has long",
+    f'24:11: "{OF_JOINED}column "n" is BIGINT, and the schema has string',
+    f'24:11: "{OF_JOINED}field "more" has no column and no default',
+    '36:14: "Frame": its results do not fit the schema in its file: column "count" is BIGINT, and '
+    "the schema has string",
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "is_whole"),
+    [
+        ("validate", False),
+        pytest.param("validate", True, marks=pytest.mark.long),
+        pytest.param("plan", True, marks=pytest.mark.long),
+    ],
+)
+def test_results_are_compared_with_schemas_and_tables_before_the_job_starts(
+    command: str, is_whole: bool, tmp_path: Path
+) -> None:
+    with standing_in() as stand_in:
+        job = Job(tmp_path, COMPARED + MORE_COMPARED * is_whole, stand_in.url)
+        config, file = tmp_path / "config.yaml", str(tmp_path / "pipeline.yaml")
+        config.write_text(
+            config.read_text() + f"tables: {{write_paths: [lake]}}\npython_path: ['{ROOT}']\n"
+            "modules: [tests.user_code]\n"
+        )
+        job.serde("orders-value", record("O", id="int", who="string", price=MONEY, at=MICROS))
+        job.serde("people-value", record("P", name="string"))
+        rows = {"id": "string", "price": MONEY, "who": "string", "note": "int", "at": MICROS}
+        job.serde("rows-value", record("R", **rows))
+        job.serde("days-value", record("D", month="long", n="long"))
+        job.serde("joined-value", record("J", name="string", n="string", more="string"))
+        (tmp_path / "top.avsc").write_text(json.dumps(record("T", count="string")))
+        found = run_pipeline(command, str(config), file, code=2).replace(f"{file}:", "")
+    assert sorted(found.splitlines()) == sorted(MISFITS + MORE_MISFITS * is_whole)
+
+
+def test_schema_that_a_query_gives_is_registered_and_takes_its_results(tmp_path: Path) -> None:
+    query = (
+        "SELECT id AS key, count(*) AS n, sum(price) AS total, max(at) AS at, "
+        "collect_list(struct(day, tags)) AS each FROM input GROUP BY id"
+    )
+    text = f"- {{id: By.id, type: sql, format: avro, to: [sink], query: '{query}'}}\n"
+    fields = {"price": nullable(MONEY), "at": MICROS, "day": DATE}
+    tags = {"type": "array", "items": nullable("string")}
+    from datetime import UTC, date, datetime
+
+    at = datetime(2024, 2, 29, 23, 59, 59, 999999, UTC)
+    with standing_in() as stand_in:
+        job = Job(tmp_path, text, stand_in.url)
+        rows = job.serde("in-value", record("R", id="int", **fields, tags=tags))
+        files = [str(tmp_path / "config.yaml"), str(tmp_path / "pipeline.yaml")]
+        shown = run_pipeline("topic", "schema", *files, "out", "--register")
+        assert shown.splitlines()[-1] == 'registered in subject "out-value" with id 2'
+        schema = json.loads(shown[: shown.rindex("}") + 1])
+        assert schema["name"] == "By_id"
+        assert schema["fields"][0] == {"name": "n", "type": "long"}
+        again = run_pipeline("topic", "schema", *files, "out", "--register", code=2)
+        assert 'subject "out-value" already has a schema, of version 1' in again
+        with job.driver() as driver:
+            row = {"id": 1, "price": Decimal("0.0001"), "at": at, "day": date(1, 1, 1)}
+            topic = driver.create_input_topic("in", value_serde=rows)
+            topic.pipe_input(None, {**row, "tags": ["a", None]})
+            out = schema_registry.avro(job.registry, "out-value")
+            output = driver.create_output_topic("out", value_serde=out)
+            ((key, found),) = output.read_key_values()
+        each = {"day": date(1, 1, 1), "tags": ["a", None]}
+        total = Decimal("0.0001")
+        assert (key, found) == (b"1", {"n": 1, "total": total, "at": at, "each": [each]})
+        wrong = run_pipeline("topic", "schema", *files, "in", code=2)
+    assert 'topic "in": no query writes it, and a schema is that of one' in wrong

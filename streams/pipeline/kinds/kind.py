@@ -233,6 +233,8 @@ class Kind(Generic[S]):
     """Whether it takes keys and values as bytes."""
     refused_settings: ClassVar[Sequence[str]] = ("key", "value", "timestamp")
     """The settings that a source must not have, if it takes records as they are."""
+    has_columns: ClassVar[bool] = False
+    """Whether it expects values with certain columns; see `misfits`."""
     names_topics: ClassVar[bool] = False
     """Whether its code says what it reads and writes, instead of `from` and `to`."""
 
@@ -274,6 +276,10 @@ class Kind(Generic[S]):
         self, entry: Entry, spec: S, file: PipelineFile, means: Means, problems: Problems
     ) -> None:
         """Report what is wrong with what it names outside of the file."""
+
+    def misfits(self, spec: S, columns: Mapping[str, Any]) -> Sequence[str]:
+        """Return what does not fit of values with these columns, see `columns_of_result`."""
+        return ()
 
     def processors(
         self, entry: Entry, spec: S, file: PipelineFile, config: Config, problems: Problems

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from typing import get_args
+from typing import Any, get_args
 
 from msgspec import structs
 
@@ -155,6 +155,7 @@ class TableSink(Kind[TableSinkSpec]):
     doc = "writes rows of a table, each record once"
     takes_records_as_they_are = True
     refused_settings = ("key", "value")
+    has_columns = True
     own_keys = (
         *(_FORMAT, *_OF_FILES, *_OF_DATABASES, _MODE, _KEY),
         *(_SCHEMA, _EVOLVE, _RECORD_COLUMNS, _COMMIT_INTERVAL),
@@ -261,6 +262,13 @@ class TableSink(Kind[TableSinkSpec]):
                     f'"{entry.id}": format: {spec.format} needs the package {package} here and '
                     f'where its tasks run, pip install "kafka-pipeline[tables]": {error}',
                 )
+
+    def misfits(self, spec: TableSinkSpec, columns: Mapping[str, Any]) -> Sequence[str]:
+        """See `Kind`."""
+        from kafka_pipeline.streams.tables.columns import columns_of
+        from kafka_pipeline.streams.tables.results import misfits
+
+        return misfits(columns_of(spec.schema, spec.record_columns).of_values, columns)
 
     def located(self, spec: TableSinkSpec, settings: TableSettings) -> TableSinkSpec:
         """See `Kind`."""

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 import pytest
 
+from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import SOURCE, OnError
+from kafka_pipeline.common.pipelines.serde_specs import SchemaSerde
+from kafka_pipeline.common.pipelines.specs import SourceSpec
 from kafka_pipeline.common.protocol.messages import ControlRecord
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.console import kafka_job
@@ -22,13 +30,17 @@ from kafka_pipeline.deployment.desired_state import (
     Wish,
     records,
 )
-from kafka_pipeline.operations.dead_letters import DeadLetter, Wanted
+from kafka_pipeline.operations.dead_letters import DeadLetter, LetterId, Wanted
 from kafka_pipeline.operations.record_lines import RecordLines
 from kafka_pipeline.operations.starts import Earliest, Latest, Start
+from kafka_pipeline.streams.schema_registry import SchemaRegistry
+from kafka_pipeline.streams.schema_registry import avro as avro_serde
 from tests.console_job import dead_letter
 from tests.console_sample import config, processors
+from tests.schema_registry import standing_in
 
 DEAD = ("Price_dead_letter_shop", 0)
+MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
 OTHER = ("Other_dead_letter_shop", 0)
 
 
@@ -154,3 +166,64 @@ def test_a_dry_run_of_a_restart_counts_the_tasks(job: KafkaJob) -> None:
     assert job.ask("restart", ["Price"], dry_run=True) == {"processors": ["Price"], "tasks": 2}
     with pytest.raises(ConfigError, match='no processor or task "Pric", did you mean "Price"'):
         job.ask("restart", ["Pric"], dry_run=True)
+
+
+def test_avro_of_the_pipeline_is_shown_as_json_or_as_it_is(
+    job: KafkaJob, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in dead letters. A registry that is away is asked once."""
+    names = config().topic_names
+    clean = processors()[0]
+    avro = SourceSpec(value=SchemaSerde(kind="avro"))
+    clean = replace(clean, sources={SOURCE: avro}, on_error=OnError.DEAD_LETTER)
+    pipeline = Pipeline((clean, *processors()[1:]), names, 2)
+    version = PipelineVersion(2, pipeline, "", 0, "ada@alpha")
+    for record in records(names, Wish(version=2), version):
+        assert isinstance(record, ControlRecord)
+        deployment.take(record)
+    dead = names.dead_letter("Clean")
+    with standing_in() as registry:
+        fields = [{"name": "price", "type": MONEY}]
+        schema = json.dumps({"type": "record", "name": "Order", "fields": fields})
+        orders = avro_serde(SchemaRegistry(registry.url), f"{names.source}-value", schema)
+        good = orders.serialize({"price": Decimal("1.50")})
+        given = [good, b"\0\0\0\0\x63\2", b"text", b"\xff"]
+        shown = ['{"price":1.50}', "AAAAAGMC", "text", "/w=="]
+
+        class Records:
+            def __init__(self, _config: Any, topic: str, lines: RecordLines) -> None:
+                self.lines, self.topic = lines, topic
+
+            def read(self, *_: Any, most: int | None) -> Iterator[tuple[RecordBatch, int]]:
+                keys, numbers = [b"k"] * len(given), [*range(len(given))]
+                batch = RecordBatch(self.topic, 0, keys, given, numbers, numbers, None)
+                return ((batch, index) for index in numbers)
+
+        monkeypatch.setattr(kafka_job, "TopicRecords", Records)
+        job = KafkaJob(replace(config(), schema_registry=RegistrySettings(registry.url)))
+        for topic in (names.source, dead):
+            assert values(job.records(RecordQuery(topic, Earliest(), 4))) == shown
+        raw = job.records(RecordQuery(dead, Earliest(), 4, value="bytes"))
+        assert values(raw)[0] == b64encode(good).decode()
+        letter = replace(dead_letter(1), value=good, came_from=(names.source, 0, 7))
+        monkeypatch.setattr(kafka_job, "DeadLetterTopics", lambda _: Letters(letter))
+        assert job.letter(letter.id).value == b'{"price":1.50}'
+        other = replace(letter, came_from=("of-others", 0, 7))
+        monkeypatch.setattr(kafka_job, "DeadLetterTopics", lambda _: Letters(other))
+        assert job.letter(letter.id).value == good
+        registry.status = 503
+        registry.requests.clear()
+        later = KafkaJob(
+            replace(config(), schema_registry=RegistrySettings(registry.url, timeout_ms=4999))
+        )
+        given[0] = given[1]
+        found = values(later.records(RecordQuery(dead, Earliest(), 4)))
+        assert found == [shown[1], *shown[1:]]
+        assert len(registry.requests) == 1
+
+
+class Letters(NamedTuple):
+    letter: DeadLetter
+
+    def read(self, _id: LetterId) -> DeadLetter:
+        return self.letter

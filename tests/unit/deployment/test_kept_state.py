@@ -21,7 +21,8 @@ from kafka_pipeline.deployment.deploy import require_usable_state
 from kafka_pipeline.deployment.kept_state import KeptState
 from kafka_pipeline.deployment.plan import Plan, plan, processors_with_state
 from kafka_pipeline.deployment.store_contents import StateEffect
-from kafka_pipeline.streams.pipeline.kept_content import Content, KeptContents
+from kafka_pipeline.streams.pipeline.kept_content import KeptContents
+from kafka_pipeline.streams.pipeline.spark_answers import Answer
 from tests.unit.deployment.test_partitions import CONFIG, SOURCES, in_kafka
 from tests.unit.deployment.test_state_topics import FakeKafka
 
@@ -84,11 +85,11 @@ class Kafka(FakeKafka):
 class Spark:
     """Says what queries keep, and notes how many it was asked about."""
 
-    def __init__(self, *contents: Content) -> None:
+    def __init__(self, *contents: Answer) -> None:
         self._contents = list(contents)
         self.asked = 0
 
-    def ask(self, config: Config, specs: Sequence[ProcessorSpec]) -> Sequence[Content]:
+    def ask(self, config: Config, specs: Sequence[ProcessorSpec]) -> Sequence[Answer]:
         self.asked += len(specs)
         assert self._contents, "Spark is not needed"
         return [self._contents.pop(0) for _ in specs]
@@ -148,72 +149,72 @@ def test_query_that_stays_the_same_is_kept_without_spark(
 @pytest.mark.parametrize(
     ("kept", "now", "effect", "reason"),
     [
-        ([content()], Content(content()), "kept", "results go on from what was kept"),
+        ([content()], Answer(content()), "kept", "results go on from what was kept"),
         (
             [content()],
-            Content(content(functions=["sum(int) in (bigint)"])),
+            Answer(content(functions=["sum(int) in (bigint)"])),
             "impossible",
             "the aggregate functions were count() in (bigint), now sum(int) in (bigint)",
         ),
         (
             [content(), content(functions=["max(int) in (int)"])],
-            Content(content()),
+            Answer(content()),
             "impossible",
             "the aggregate functions were max(int) in (int), now count() in (bigint)",
         ),
         (
             [content(spark="3.5")],
-            Content(content()),
+            Answer(content()),
             "impossible",
             f"the version of Spark was 3.5, now {SPARK}",
         ),
         (
             [content(best=[3, "int asc"])],
-            Content(content(best=[5, "int asc"])),
+            Answer(content(best=[5, "int asc"])),
             "converted",
             "3 best rows of a group were kept, and 5 will be: rows that were left out do not come",
         ),
         (
             [content(best=[3, "int asc"])],
-            Content(content(best=[2, "int asc"])),
+            Answer(content(best=[2, "int asc"])),
             "converted",
             "3 best rows of a group were kept, and 2 will be: a group is cut",
         ),
-        ([content()], Content(unknown="no Java"), "unchecked", "no Java"),
+        ([content()], Answer(unknown="no Java"), "unchecked", "no Java"),
         (
             [told(COUNT, TIME)],
-            Content(told(SUM, COUNT, TIME)),
+            Answer(told(SUM, COUNT, TIME)),
             "converted",
             "sum(n) starts now in groups that are kept: there, it covers only later records",
         ),
         (
             [content(), told("count(1): count() in (bigint)", SUM)],
-            Content(told("count(1): count() in (bigint)")),
+            Answer(told("count(1): count() in (bigint)")),
             "converted",
             "sum(n) is no longer kept: a group loses it when it changes next",
         ),
         (
             [told(COUNT, SUM, TIME)],
-            Content(told(COUNT, SUM_OF_M, TIME)),
+            Answer(told(COUNT, SUM_OF_M, TIME)),
             "kept",
             "sum(m) goes on with what was kept for sum(n)",
         ),
         (
             [told(COUNT, SUM, TIME)],
-            Content(told(COUNT, SUM_OF_M, "max(n): max(int) in (int)", TIME)),
+            Answer(told(COUNT, SUM_OF_M, "max(n): max(int) in (int)", TIME)),
             "converted",
             "covers only later records; sum(m) goes on with what was kept for sum(n)",
         ),
         (
             [told(SUM, "max(n): max(decimal(5,2)) in (decimal(5,2))", groups=["decimal(10,2)"])],
-            Content(
+            Answer(
                 told(SUM, "max(n): max(decimal(7,2)) in (decimal(7,2))", groups=["decimal(12,2)"])
             ),
             "converted",
             "decimal(10,2) becomes decimal(12,2): values stay as they are; max(decimal(5,2)) in",
         ),
         *(
-            ([kept], Content(now), "impossible", "the aggregate functions were ")
+            ([kept], Answer(now), "impossible", "the aggregate functions were ")
             for kept, now in (
                 (told(COUNT, TIME), told(SUM, TIME)),
                 (told(SUM, SUM_OF_M, TIME), told(SUM_OF_M, SUM, TIME)),
@@ -243,7 +244,7 @@ def test_query_that_stays_the_same_is_kept_without_spark(
 )
 def test_changed_query_is_compared_with_what_all_tasks_have_kept(
     kept: list[str],
-    now: Content,
+    now: Answer,
     effect: str,
     reason: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -322,7 +323,7 @@ def test_windows_of_a_function_begin_at_any_of_their_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     kept = content(window=[HOUR_US, HOUR_US, 5 * HOUR_US])
-    spark = Spark(Content(kept))
+    spark = Spark(Answer(kept))
     after = grouped_frame("{key: true, window: 1 h}")
     found = planned(monkeypatch, tmp_path, None, after, {SHAPE: [kept]}, spark)
     assert found.impossible == {}
@@ -356,7 +357,7 @@ def test_state_of_a_processor_that_was_gone_is_compared(
 ) -> None:
     others = ["state_topic_P_groups_job"]
     kept = {SHAPE: [content()]}
-    spark = Spark(Content(content()), Content(content(groups=["int"])))
+    spark = Spark(Answer(content()), Answer(content(groups=["int"])))
     found = planned(monkeypatch, tmp_path, None, grouped("key"), kept, spark, others=others)
     assert set(effects(found).values()) == {StateEffect.FOUND}
     found = planned(monkeypatch, tmp_path, None, grouped("key"), kept, spark, others=others)
@@ -377,7 +378,7 @@ def test_state_of_a_renamed_query_is_read_under_its_former_id(
 def test_spark_is_asked_once_about_the_same_query(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    spark = Spark(Content(content()))
+    spark = Spark(Answer(content()))
     contents = KeptContents(CONFIG, spark.ask)
     spec = in_kafka(grouped("key"), INPUTS, tmp_path).processor("P").spec
     for _ in range(2):
@@ -420,10 +421,10 @@ def test_join_is_compared_by_its_columns_and_its_kind(
         (wider[0], wider[1], StateEffect.IMPOSSIBLE),
     ):
         found = planned(
-            monkeypatch, tmp_path, joined(), other, {SHAPE: [kept_for]}, Spark(Content(now))
+            monkeypatch, tmp_path, joined(), other, {SHAPE: [kept_for]}, Spark(Answer(now))
         )
         assert {*effects(found).values()} == {effect}
-    columns = planned(monkeypatch, tmp_path, joined(), other, kept, Spark(Content(more)))
+    columns = planned(monkeypatch, tmp_path, joined(), other, kept, Spark(Answer(more)))
     assert (
         "of a, it has the columns key string, and now key string, n int"
         in (columns.impossible["P"])

@@ -22,7 +22,8 @@ from kafka_pipeline.deployment import kept_state
 from kafka_pipeline.deployment.kept_state import KeptState
 from kafka_pipeline.deployment.plan import Plan, plan
 from kafka_pipeline.deployment.store_contents import StateEffect
-from kafka_pipeline.streams.pipeline.kept_content import KeptContents, contents_by
+from kafka_pipeline.streams.pipeline.kept_content import KeptContents
+from kafka_pipeline.streams.pipeline.spark_answers import answers_by
 from kafka_pipeline.streams.pipeline.units import group_of
 from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.local import LocalQueries
@@ -175,7 +176,7 @@ def planned(
 
 
 def _ask(queries: LocalQueries, config: object, specs: Any) -> Any:
-    return contents_by(queries, specs)
+    return answers_by(queries, specs, "content")
 
 
 def goes_on(found: Plan, stores: Stores) -> Iterator[tuple[str, dict[str, BytesStore]]]:

@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from kafka_pipeline.admin.files import load_files
+from kafka_pipeline.admin.registry_questions import RegistryQuestions
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
@@ -174,7 +175,7 @@ RENAMED = ORDER.replace("amount", "total")
 
 
 def checked(job: Job) -> None:
-    load_files(job.config, job.pipeline, asks_registry=True)
+    load_files(job.config, job.pipeline, registry=RegistryQuestions())
 
 
 def complaint(job: Job) -> str:
