@@ -9,10 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import deltalake
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable
 from msgspec import structs
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table, Transaction
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.table_settings import TableSettings
@@ -22,6 +26,7 @@ from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.streams.tables.iceberg import POSITION
 from kafka_pipeline.taskmanager import task as task_module
 from kafka_pipeline.taskmanager.global_stores import GlobalStores
 from kafka_pipeline.taskmanager.running_task import TaskContext
@@ -146,6 +151,8 @@ class Job(ABC):
 class DeltaJob(Job):
     """A job with a Delta table."""
 
+    commit: tuple[Any, str] = (deltalake, "write_deltalake")
+
     def __init__(self, folder: Path, schema: str = "n BIGINT", **more: Any) -> None:
         spec = TableSinkSpec(
             format="delta",
@@ -171,12 +178,76 @@ class DeltaJob(Job):
         return found
 
     def move(self, position: int) -> None:
-        moved = CommitProperties(app_transactions=[Transaction(self.application, position)])
+        moved = CommitProperties(
+            app_transactions=[deltalake.Transaction(self.application, position)]
+        )
         table = self.table
         table.create_write_transaction([], "append", table.schema(), commit_properties=moved)
 
     def delete(self) -> None:
         shutil.rmtree(self.path)
+
+    def restore(self) -> None:
+        self.table.restore(1)
+
+
+class IcebergJob(Job):
+    """A job with an Iceberg table, in a catalog of SQLite."""
+
+    commit: tuple[Any, str] = (Transaction, "commit_transaction")
+
+    def __init__(self, folder: Path, schema: str = "n BIGINT", uri: str = "", **more: Any) -> None:
+        """`uri` is that of a catalog in PostgreSQL, without a login."""
+        self.folder = folder / "lake"
+        self.uri = uri.replace("://", f"://{USER}:{quote(PASSWORD)}@")
+        spec = TableSinkSpec(
+            format="iceberg",
+            catalog={
+                "name": "default",
+                "type": "sql",
+                "uri": self.uri or "sqlite:///lake/catalog.db",
+                "warehouse": "lake",
+            },
+            table="shop.orders",
+            schema=schema,
+            record_columns={"offset": "at"},
+            **more,
+        )
+        super().__init__(folder, spec, write_paths=("lake",), write_urls=(uri,))
+
+    @property
+    def catalog(self) -> Catalog:
+        uri = self.uri or f"sqlite:///{self.folder}/catalog.db"
+        uri = uri.replace("postgresql:", "postgresql+psycopg:")
+        return load_catalog("default", type="sql", uri=uri, warehouse=f"file://{self.folder}")
+
+    @property
+    def table(self) -> Table:
+        with self.catalog as catalog:
+            return catalog.load_table("shop.orders")
+
+    def select(self, *columns: str) -> list[Any]:
+        rows = self.table.scan().to_arrow().to_pylist()
+        return sorted((tuple(row[name] for name in columns) for row in rows), key=_nulls_last)
+
+    @property
+    def position(self) -> int | None:
+        found = self.table.properties.get(f"{POSITION}{self.application}")
+        return None if found is None else int(found)
+
+    def move(self, position: int) -> None:
+        table = self.table
+        with table.transaction() as moved:
+            moved.append(table.schema().as_arrow().empty_table())
+            moved.set_properties({f"{POSITION}{self.application}": str(position)})
+
+    def delete(self) -> None:
+        self.catalog.drop_table("shop.orders")
+
+    def restore(self) -> None:
+        table = self.table
+        first = table.history()[0].snapshot_id
+        table.manage_snapshots().rollback_to_snapshot(first).commit()
 
 
 class PostgresJob(Job):
