@@ -37,7 +37,7 @@ SHAPE_STORE = "shape"
 """The store that describes the layout of the other stores of a query's groups."""
 
 Format = Literal["string", "binary", "json"]
-TableFormat = Literal["delta", "iceberg", "postgres"]
+TableFormat = Literal["delta", "iceberg", "parquet", "postgres"]
 TableMode = Literal["append", "upsert"]
 SourceFormat = Literal["debezium"]
 TableEvolution = Literal["refuse", "add"]

@@ -15,6 +15,7 @@ from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.tables.columns import Columns, columns_of
 from kafka_pipeline.streams.tables.delta import DeltaTable
 from kafka_pipeline.streams.tables.iceberg import IcebergTable
+from kafka_pipeline.streams.tables.parquet import ParquetTable
 from kafka_pipeline.streams.tables.postgres import PostgresTable
 from kafka_pipeline.streams.tables.rows import RowReader
 from kafka_pipeline.streams.tables.table import Table
@@ -26,6 +27,7 @@ MOST_BYTES = 64 * 1024 * 1024
 _TABLES: Mapping[TableFormat, Callable[[TableSinkSpec, Columns, str], Table]] = {
     "delta": DeltaTable,
     "iceberg": IcebergTable,
+    "parquet": ParquetTable,
     "postgres": PostgresTable,
 }
 

@@ -38,6 +38,7 @@ PIPELINE = """
   on_error: dead_letter
 """
 DELTA = "  format: delta\n  path: lake/orders\n"
+PARQUET = "  format: parquet\n  path: lake/orders\n"
 ICEBERG = """
   format: iceberg
   catalog: {type: sql, uri: "sqlite:///lake/catalog.db", warehouse: lake}
@@ -87,6 +88,16 @@ def in_iceberg(folder: Path) -> tuple[int, ...]:
         return 0, 0, 0, 0, 0
     finally:
         catalog.close()
+
+
+def in_parquet(folder: Path) -> tuple[int, ...]:
+    """Return the same, as DuckDB finds it by a pattern of names."""
+    if not [*folder.glob("lake/orders/*.parquet")]:
+        return 0, 0, 0, 0, 0
+    files = f"'{folder}/lake/orders/*.parquet'"
+    counts = duckdb.connect().execute(f"{COUNT} {files}").fetchone()
+    assert counts is not None
+    return counts if counts[0] else (0, 0, 0, 0, 0)
 
 
 def in_postgres(database: Database) -> tuple[int, ...]:
@@ -163,15 +174,24 @@ def test_each_record_is_in_a_delta_table_once_although_a_task_manager_is_killed(
     )
 
 
-def test_each_record_is_in_an_iceberg_table_once_although_a_task_manager_is_killed(
-    tmp_path: Path, bootstrap_servers: str
+@pytest.mark.parametrize(
+    ("name", "place", "found"),
+    [("iceberg", ICEBERG, in_iceberg), ("parquet", PARQUET, in_parquet)],
+    ids=["iceberg", "parquet"],
+)
+def test_each_record_is_in_a_table_once_although_a_task_manager_is_killed(
+    tmp_path: Path,
+    bootstrap_servers: str,
+    name: str,
+    place: str,
+    found: Callable[[Path], tuple[int, ...]],
 ) -> None:
     check(
         tmp_path,
         bootstrap_servers,
-        "iceberg",
-        PIPELINE + ICEBERG,
-        lambda: in_iceberg(tmp_path),
+        name,
+        PIPELINE + place,
+        lambda: found(tmp_path),
         upserts=False,
         tables="{write_paths: [lake]}",
     )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import deltalake
+import duckdb
+import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable
 from msgspec import structs
@@ -250,6 +253,60 @@ class IcebergJob(Job):
         table.manage_snapshots().rollback_to_snapshot(first).commit()
 
 
+class ParquetJob(Job):
+    """A job with a folder of Parquet files."""
+
+    commit: tuple[Any, str] = (os, "link")
+
+    def __init__(self, folder: Path, schema: str = "n BIGINT", **more: Any) -> None:
+        spec = TableSinkSpec(
+            format="parquet",
+            path="lake/orders",
+            schema=schema,
+            record_columns={"offset": "at"},
+            **more,
+        )
+        super().__init__(folder, spec, write_paths=("lake",))
+        self.path = folder / "lake" / "orders"
+
+    def select(self, *columns: str) -> list[Any]:
+        names = ", ".join(f'"{name}"' for name in columns)
+        files = f"read_parquet('{self.path}/*.parquet', union_by_name = true)"
+        rows = duckdb.sql(f"SELECT {names} FROM {files}")
+        assert rows is not None, "a SELECT has rows"
+        arrow = rows.to_arrow_table()
+        found = [tuple(row[name] for name in columns) for row in arrow.to_pylist()]
+        return sorted(found, key=_nulls_last)
+
+    @property
+    def newest(self) -> Path | None:
+        about = self.application.encode()
+        files = [
+            file
+            for file in self.path.glob("*.parquet")
+            if pq.read_metadata(file).metadata[b"kafka-pipeline.application"] == about
+        ]
+        return max(files, default=None)
+
+    @property
+    def position(self) -> int | None:
+        newest = self.newest
+        if newest is None:
+            return None
+        return int(pq.read_metadata(newest).metadata[b"kafka-pipeline.next-offset"])
+
+    def move(self, position: int) -> None:
+        newest, end = self.newest, self.position
+        assert newest is not None
+        schema = pq.read_schema(newest)
+        footer = {**schema.metadata, b"kafka-pipeline.next-offset": str(position).encode()}
+        name = f"{newest.stem[:-20]}{end:020}.parquet"
+        pq.write_table(schema.empty_table().replace_schema_metadata(footer), newest.with_name(name))
+
+    def delete(self) -> None:
+        shutil.rmtree(self.path)
+
+
 class PostgresJob(Job):
     """A job with a table in PostgreSQL."""
 
@@ -304,3 +361,20 @@ def stop_at(point: str, monkeypatch: pytest.MonkeyPatch) -> None:
             raise StoppedError
 
     monkeypatch.setattr(task_module, "reach", reach)
+
+
+FileJob = DeltaJob | IcebergJob | ParquetJob
+FILES: dict[str, type[FileJob]] = {"delta": DeltaJob, "iceberg": IcebergJob, "parquet": ParquetJob}
+"""The formats of files."""
+
+
+def before_commit(job: FileJob, act: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do something once between the look at the position and the commit of a table."""
+    commit = getattr(*job.commit)
+
+    def delayed(*args: Any, **kwargs: Any) -> Any:
+        monkeypatch.setattr(*job.commit, commit)
+        act()
+        return commit(*args, **kwargs)
+
+    monkeypatch.setattr(*job.commit, delayed)

@@ -34,7 +34,13 @@ def located(spec: TableSinkSpec, settings: TableSettings) -> TableSinkSpec:
         return spec
     if spec.format == "iceberg":
         return structs.replace(spec, catalog=_catalog(spec.catalog, settings))
-    return structs.replace(spec, path=_path("path", spec.path, settings))
+    path = _path("path", spec.path, settings)
+    if spec.format == "parquet" and not path.startswith("/"):
+        raise ConfigError(
+            f'path "{spec.path}" is not a folder of the host, and in other places files do not '
+            "appear at once and alone: write a Delta or Iceberg table there"
+        )
+    return structs.replace(spec, path=path)
 
 
 def _catalog(given: Mapping[str, str], settings: TableSettings) -> Mapping[str, str]:

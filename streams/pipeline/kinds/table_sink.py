@@ -51,6 +51,7 @@ from kafka_pipeline.streams.pipeline.kinds.table_places import NAME, SQL, locate
 from kafka_pipeline.streams.sql.spec import Queries
 
 _ICEBERG: TableFormat = "iceberg"
+_PARQUET: TableFormat = "parquet"
 _POSTGRES: TableFormat = "postgres"
 _UPSERT: TableMode = "upsert"
 _FORMAT: Choice[TableFormat] = Choice(
@@ -62,8 +63,8 @@ _FORMAT: Choice[TableFormat] = Choice(
 )
 _PATH = Text(
     name="path",
-    doc="for `delta`: the folder of the table, or its URI, such as `s3://bucket/orders`; "
-    "config.yaml must allow it as one of `tables.write_paths`",
+    doc="for `delta` and `parquet`: the folder of the table, or for `delta` its URI, such as "
+    "`s3://bucket/orders`; config.yaml must allow it as one of `tables.write_paths`",
     about="the folder of the table, or its URI",
 )
 _CATALOG_TYPE: Choice[str] = Choice(
@@ -131,8 +132,8 @@ _PASSWORD = Text(
 )
 _MODE: Choice[TableMode] = Choice(
     name="mode",
-    doc="whether each record is a row, or replaces the row with its `key`; `iceberg` has only "
-    "`append`",
+    doc="whether each record is a row, or replaces the row with its `key`; `iceberg` and "
+    "`parquet` have only `append`",
     choices=get_args(TableMode),
     default="append",
 )
@@ -186,17 +187,21 @@ _PLACES: Sequence[ConfigKey] = (_PATH, _CATALOG, _URL, _TABLE, _USER, _PASSWORD,
 _NEEDED: Mapping[TableFormat, Sequence[ConfigKey]] = {
     "delta": (_PATH,),
     _ICEBERG: (_CATALOG, _TABLE),
+    _PARQUET: (_PATH,),
     _POSTGRES: (_URL, _TABLE),
 }
 _TAKEN: Mapping[TableFormat, Sequence[ConfigKey]] = {
     "delta": (_PARTITION_BY,),
     _ICEBERG: (_PARTITION_BY,),
+    _PARQUET: (),
     _POSTGRES: (_USER, _PASSWORD),
 }
-_NO_UPSERTS = (
-    f"format: {_ICEBERG} has no mode: {_UPSERT}: PyIceberg writes no files of deletions, so each "
-    "commit would read the whole table, and write most of it again. Write a Delta table, or append"
-)
+_NO_UPSERTS: Mapping[TableFormat, str] = {
+    _ICEBERG: "PyIceberg writes no files of deletions, so each commit would read the whole table, "
+    "and write most of it again",
+    _PARQUET: "readers know files by their names alone, so none is ever changed",
+}
+"""Why formats cannot replace rows."""
 
 
 _NAMES: Mapping[TableFormat, tuple[str, str]] = {
@@ -237,7 +242,10 @@ class TableSink(Kind[TableSinkSpec]):
     rules = (
         *map(_rule, _NEEDED),
         {
-            "if": {"properties": {_FORMAT.name: {"const": _ICEBERG}}, "required": [_FORMAT.name]},
+            "if": {
+                "properties": {_FORMAT.name: {"enum": [*_NO_UPSERTS]}},
+                "required": [_FORMAT.name],
+            },
             "then": {"properties": {_MODE.name: {"const": "append"}}},
         },
         {
@@ -295,8 +303,12 @@ class TableSink(Kind[TableSinkSpec]):
                 problems.add(fields.at(other.name), f"format: {format_} takes no {other.name}")
         if spec.table and _TABLE in needed and not re.fullmatch(_NAMES[format_][0], spec.table):
             problems.add(fields.at(_TABLE.name), f"table must be {_NAMES[format_][1]}")
-        if format_ == _ICEBERG and mode == _UPSERT:
-            problems.add(fields.at(_MODE.name), _NO_UPSERTS)
+        if mode == _UPSERT and format_ in _NO_UPSERTS:
+            problems.add(
+                fields.at(_MODE.name),
+                f"format: {format_} has no mode: {_UPSERT}: {_NO_UPSERTS[format_]}. Write a Delta "
+                "table, or append",
+            )
         if mode == _UPSERT and not spec.key:
             problems.add(
                 fields.at(_KEY.name), "mode: upsert needs key: the columns that name a row"
@@ -345,9 +357,10 @@ class TableSink(Kind[TableSinkSpec]):
         except ConfigError as error:
             problems.add(entry.at, f'"{entry.id}": {error}')
         if means.imports_classes:
-            package = _PACKAGES[spec.format]
+            package = _PACKAGES.get(spec.format)
             try:
-                import_module(package)
+                if package is not None:
+                    import_module(package)
             except ImportError as error:
                 problems.add(
                     entry.at,

@@ -194,6 +194,23 @@ def test_a_mistake_in_a_catalog_is_reported(
     assert any(problem in each for each in found), found
 
 
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ("path: 's3://b/t'", 'path "s3://b/t" is not a folder of the host'),
+        ("path: lake/t, partition_by: n", "format: parquet takes no partition_by"),
+        ("path: lake/t, mode: upsert, key: n", "so none is ever changed. Write a Delta table"),
+    ],
+)
+def test_what_a_folder_of_parquet_files_cannot_be_is_reported(
+    config: Path, more: str, problem: str
+) -> None:
+    config.write_text(CONFIG.replace("[lake]", "[lake, 's3://b/']"))
+    files = "format: parquet, schema: 'n INT NOT NULL, m INT'"
+    found = problems(config, f"- {{id: A, type: table, {files}, {more}}}")
+    assert any(problem in each for each in found), found
+
+
 def test_references_of_a_catalog_have_values_where_its_tasks_run() -> None:
     settings = TableSettings(
         folder=Path("/home/job"), write_paths=("lake",), write_urls=("postgresql://h/shop",)
