@@ -21,8 +21,8 @@ _FORMAT = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+", re.ASCII)
 _URL = re.compile(r"jdbc:[a-z0-9+_-]+:\S+")
 _PREFIX = re.compile(r"jdbc:[a-z0-9+_-]+(?::[a-z0-9+_-]+)*:@?//[^/?#;&@\s]+/")
-_WRITE_URL = re.compile(r"postgresql://\S+")
-_WRITE_PREFIX = re.compile(r"postgresql://[^/?#\s]+/")
+_WRITE_URL = re.compile(r"(?:postgresql|https?)://\S+")
+_WRITE_PREFIX = re.compile(r"(?:postgresql|https?)://[^/?#\s]+/")
 _DATABASE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _EMBEDDED = re.compile(
     r"jdbc:(?:derby:(?!//)|h2:(?!tcp:|ssl:)|hsqldb:(?!hsqls?:|https?:)|sqlite:|duckdb:)"
@@ -51,10 +51,10 @@ _WRITE_PATHS = Texts(
 )
 _WRITE_URLS = Texts(
     name="write_urls",
-    doc="databases in which processors of `type: table` may write tables, as "
-    '`postgresql://host:5432/database`; a URL that ends in "/" allows all databases of the host; '
-    "by default, they may write none",
-    pattern="^postgresql://",
+    doc="databases and catalogs in which processors of `type: table` may write tables, as "
+    "`postgresql://host:5432/database`, or `https://host/catalog` of a REST catalog; a URL that "
+    'ends in "/" allows all databases of the host; by default, they may write none',
+    pattern="^(postgresql|https?)://",
 )
 _URLS = Texts(
     name="urls",
@@ -87,9 +87,10 @@ class TableSettings:
     table may name as its driver. URLs may hold passwords, so `repr` omits them.
 
     File tables may be in `paths`, except in `private` files and folders, and under names that begin
-    with ".". Tables may be written in `write_paths`, and in databases by `write_urls`, which are
-    compared as those of `jdbc_urls` are. Paths are relative to `folder`, that of config.yaml, which
-    is absolute if the file was loaded. Links are resolved on both sides before paths are compared.
+    with ".". Tables may be written in `write_paths`, and in databases and catalogs by `write_urls`,
+    which are compared as those of `jdbc_urls` are. Paths are relative to `folder`, that of
+    config.yaml, which is absolute if the file was loaded. Links are resolved on both sides before
+    paths are compared.
     """
 
     formats: tuple[str, ...] = FILE_FORMATS
@@ -234,7 +235,10 @@ def _url_problem(url: str) -> str | None:
 def _write_url_problem(url: str) -> str | None:
     """Return what is wrong with a URL, as `_url_problem` does."""
     if _WRITE_URL.fullmatch(url) is None:
-        return "is not the URL of a database, such as postgresql://host:5432/database"
+        return (
+            "is not the URL of a database, such as postgresql://host:5432/database, or of a REST "
+            "catalog, such as https://host/catalog"
+        )
     if url.endswith("/") and _WRITE_PREFIX.fullmatch(url) is None:
         return (
             'ends in "/", which allows all databases of a host, and does not name the host: write '

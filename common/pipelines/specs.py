@@ -37,7 +37,7 @@ SHAPE_STORE = "shape"
 """The store that describes the layout of the other stores of a query's groups."""
 
 Format = Literal["string", "binary", "json"]
-TableFormat = Literal["delta", "postgres"]
+TableFormat = Literal["delta", "iceberg", "parquet", "postgres"]
 TableMode = Literal["append", "upsert"]
 SourceFormat = Literal["debezium"]
 TableEvolution = Literal["refuse", "add"]
@@ -535,16 +535,18 @@ class TopologySpec(CodeSpec, frozen=True, kw_only=True):
 class TableSinkSpec(ProcessorSpec, frozen=True, kw_only=True):
     """Writes JSON values as rows of a table; `record_columns` names columns of record parts.
 
-    A table of files has a `path`. One of a database has a `url` and a `table`; the URL, the user
-    and the password may have references. In the mode `upsert`, a row replaces the former one with
-    the same values in the columns `key`, and a null value deletes it. `evolve` says what happens if
-    an existing table lacks columns.
+    A table of files has a `path`, and one of a catalog a `table` and the properties `catalog`. One
+    of a database has a `url` and a `table`. Properties, the URL, the user and the password may have
+    references. In the mode `upsert`, a row replaces the former one with the same values in the
+    columns `key`, and a null value deletes it. `evolve` says what happens if an existing table
+    lacks columns.
     """
 
     type = "table"
     writes_outside = True
     format: TableFormat
     path: str = ""
+    catalog: Mapping[str, str] = {}
     url: str = ""
     table: str = ""
     user: str = ""
@@ -561,13 +563,19 @@ class TableSinkSpec(ProcessorSpec, frozen=True, kw_only=True):
     @property
     def parameters(self) -> Mapping[str, Any]:
         """The place of the table, and how it is written."""
-        place = {"path": self.path} if self.path else {"url": self.url, "table": self.table}
-        return {"format": self.format, **place, "mode": self.mode}
+        place = {"path": self.path, "url": self.url, "table": self.table}
+        given = {name: text for name, text in place.items() if text}
+        return {"format": self.format, **given, "mode": self.mode}
 
     @property
-    def login(self) -> Mapping[str, str]:
+    def login(self) -> Mapping[str, Any]:
         """The settings of a connection that may have references, by their keys."""
-        return {"url": self.url, "user": self.user, "password": self.password}
+        return {
+            "catalog": dict(self.catalog),
+            "url": self.url,
+            "user": self.user,
+            "password": self.password,
+        }
 
 
 AnySpec = BuiltInSpec | SqlSpec | DataFrameSpec | ClassSpec | TopologySpec | TableSinkSpec

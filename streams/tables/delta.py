@@ -17,7 +17,7 @@ from kafka_pipeline.common.kafka.clients import NonRetriableError, TransactionFa
 from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 from kafka_pipeline.streams.tables.changes import last_changes
 from kafka_pipeline.streams.tables.columns import DELETED, Columns
-from kafka_pipeline.streams.tables.table import missing_extra, overtaken
+from kafka_pipeline.streams.tables.table import lacking_columns, missing_extra, overtaken
 
 MOST_TRIES = 20
 """How often a commit is tried while others change the same table: a merge reads what they change,
@@ -131,20 +131,13 @@ class DeltaTable:
     def _require_columns(self, *, evolves: bool) -> None:
         # Through Delta's own types: Arrow has several for some of them.
         schema = self._deltalake.Schema.from_arrow(self._schema)
-        wanted, found = _described(schema), _described(self._table.schema())
-        differing = [
-            name for name in dict.fromkeys((*wanted, *found)) if wanted.get(name) != found.get(name)
-        ]
-        lacking = [each for each in schema.fields if each.name not in found and each.nullable]
-        if evolves and lacking and len(differing) == len(lacking):
+        found = _described(self._table.schema())
+        if lacking := lacking_columns(_described(schema), found, self._path, evolves=evolves):
             with self._answering():
                 # If another task is first, this one starts again.
-                self._table.alter.add_columns(lacking)
-        elif differing:
-            raise NonRetriableError(
-                f"table {self._path} has other columns than the schema of the processor: "
-                f"{', '.join(differing)}. Write another table, or make them equal"
-            )
+                self._table.alter.add_columns(
+                    [field for field in schema.fields if field.name in lacking]
+                )
         partition_by = self._table.metadata().partition_columns
         if partition_by != self._partition_by:
             raise NonRetriableError(

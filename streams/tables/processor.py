@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import pyarrow as pa
 import structlog
 
 from kafka_pipeline.common.kafka.clients import NonRetriableError
-from kafka_pipeline.common.pipelines.specs import TableSinkSpec
+from kafka_pipeline.common.pipelines.specs import TableFormat, TableSinkSpec
 from kafka_pipeline.streams.engine.exact_sink import ExactSink, SinkStart
 from kafka_pipeline.streams.processor import RecordRejectedError
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.tables.columns import Columns, columns_of
 from kafka_pipeline.streams.tables.delta import DeltaTable
+from kafka_pipeline.streams.tables.iceberg import IcebergTable
+from kafka_pipeline.streams.tables.parquet import ParquetTable
 from kafka_pipeline.streams.tables.postgres import PostgresTable
 from kafka_pipeline.streams.tables.rows import RowReader
 from kafka_pipeline.streams.tables.table import Table
@@ -19,6 +23,13 @@ from kafka_pipeline.streams.tables.table import Table
 MOST_ROWS = 1_000_000
 MOST_BYTES = 64 * 1024 * 1024
 """How much waits for a commit of the table; then it is committed before its interval is over."""
+
+_TABLES: Mapping[TableFormat, Callable[[TableSinkSpec, Columns, str], Table]] = {
+    "delta": DeltaTable,
+    "iceberg": IcebergTable,
+    "parquet": ParquetTable,
+    "postgres": PostgresTable,
+}
 
 logger = structlog.get_logger()
 
@@ -117,6 +128,4 @@ def _opened(spec: TableSinkSpec, columns: Columns, application: str) -> Table:
     Raises `NonRetriableError` if it has other columns or the package for its format is missing, and
     `TransactionFailedError` if it does not answer.
     """
-    if spec.format == "postgres":
-        return PostgresTable(spec, columns, application)
-    return DeltaTable(spec, columns, application)
+    return _TABLES[spec.format](spec, columns, application)

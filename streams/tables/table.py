@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -32,6 +32,30 @@ class Table(Protocol):
 
         Raises `FencedError`, and commits nothing, unless the position is still the `former` one.
         """
+
+
+def lacking_columns(
+    wanted: Mapping[str, tuple[Any, bool]],
+    found: Mapping[str, tuple[Any, bool]],
+    table: str,
+    *,
+    evolves: bool,
+) -> list[str]:
+    """Return the names of columns that a table lacks, if it `evolves` by adding them.
+
+    Columns are given by name, with a type and whether they may be null. Raises `NonRetriableError`
+    if those of the schema, `wanted`, and those of the table, `found`, differ otherwise.
+    """
+    differing = [
+        name for name in dict.fromkeys((*wanted, *found)) if wanted.get(name) != found.get(name)
+    ]
+    lacking = [name for name, (_, nullable) in wanted.items() if nullable and name not in found]
+    if differing and not (evolves and len(differing) == len(lacking)):
+        raise NonRetriableError(
+            f"table {table} has other columns than the schema of the processor: "
+            f"{', '.join(differing)}. Write another table, or make them equal"
+        )
+    return lacking
 
 
 def overtaken(table: str, found: int | None, former: int | None) -> FencedError:

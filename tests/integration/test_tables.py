@@ -9,8 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import NoSuchTableError
+from sqlalchemy.exc import OperationalError
 
 from kafka_pipeline.common.process.fault_points import DIRECTORY_VARIABLE
 from tests.engine import Engine, engine, signal_session
@@ -34,6 +38,12 @@ PIPELINE = """
   on_error: dead_letter
 """
 DELTA = "  format: delta\n  path: lake/orders\n"
+PARQUET = "  format: parquet\n  path: lake/orders\n"
+ICEBERG = """
+  format: iceberg
+  catalog: {type: sql, uri: "sqlite:///lake/catalog.db", warehouse: lake}
+  table: shop.orders
+"""
 POSTGRES = """
   format: postgres
   url: URL
@@ -52,15 +62,42 @@ def value(number: int) -> bytes:
     return b'{"n": %d, "k": %d}' % (number, number % KEYS)
 
 
+def counted(rows: pa.Table) -> tuple[int, ...]:
+    counts = duckdb.connect().register("rows", rows).execute(f"{COUNT} rows").fetchone()
+    assert counts is not None
+    return counts
+
+
 def in_delta(folder: Path) -> tuple[int, ...]:
     """Return how many rows, numbers and places in Kafka there are, the last number and the sum."""
     path = folder / "lake" / "orders"
     if not DeltaTable.is_deltatable(str(path)):
         return 0, 0, 0, 0, 0
-    rows = DeltaTable(str(path)).to_pyarrow_table()
-    counts = duckdb.connect().register("rows", rows).execute(f"{COUNT} rows").fetchone()
+    return counted(DeltaTable(str(path)).to_pyarrow_table())
+
+
+def in_iceberg(folder: Path) -> tuple[int, ...]:
+    """Return the same."""
+    file = folder / "lake" / "catalog.db"
+    if not file.exists():
+        return 0, 0, 0, 0, 0
+    catalog = load_catalog("default", type="sql", uri=f"sqlite:///{file}")
+    try:
+        return counted(catalog.load_table("shop.orders").scan().to_arrow())
+    except (NoSuchTableError, OperationalError):
+        return 0, 0, 0, 0, 0
+    finally:
+        catalog.close()
+
+
+def in_parquet(folder: Path) -> tuple[int, ...]:
+    """Return the same, as DuckDB finds it by a pattern of names."""
+    if not [*folder.glob("lake/orders/*.parquet")]:
+        return 0, 0, 0, 0, 0
+    files = f"'{folder}/lake/orders/*.parquet'"
+    counts = duckdb.connect().execute(f"{COUNT} {files}").fetchone()
     assert counts is not None
-    return counts
+    return counts if counts[0] else (0, 0, 0, 0, 0)
 
 
 def in_postgres(database: Database) -> tuple[int, ...]:
@@ -133,6 +170,29 @@ def test_each_record_is_in_a_delta_table_once_although_a_task_manager_is_killed(
         PIPELINE + DELTA + UPSERT * upserts,
         lambda: in_delta(tmp_path),
         upserts=upserts,
+        tables="{write_paths: [lake]}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "found"),
+    [("iceberg", ICEBERG, in_iceberg), ("parquet", PARQUET, in_parquet)],
+    ids=["iceberg", "parquet"],
+)
+def test_each_record_is_in_a_table_once_although_a_task_manager_is_killed(
+    tmp_path: Path,
+    bootstrap_servers: str,
+    name: str,
+    place: str,
+    found: Callable[[Path], tuple[int, ...]],
+) -> None:
+    check(
+        tmp_path,
+        bootstrap_servers,
+        name,
+        PIPELINE + place,
+        lambda: found(tmp_path),
+        upserts=False,
         tables="{write_paths: [lake]}",
     )
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import deltalake
+import duckdb
+import pyarrow.parquet as pq
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable
 from msgspec import structs
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table, Transaction
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.table_settings import TableSettings
@@ -22,6 +29,7 @@ from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.streams.tables.iceberg import POSITION
 from kafka_pipeline.taskmanager import task as task_module
 from kafka_pipeline.taskmanager.global_stores import GlobalStores
 from kafka_pipeline.taskmanager.running_task import TaskContext
@@ -146,6 +154,8 @@ class Job(ABC):
 class DeltaJob(Job):
     """A job with a Delta table."""
 
+    commit: tuple[Any, str] = (deltalake, "write_deltalake")
+
     def __init__(self, folder: Path, schema: str = "n BIGINT", **more: Any) -> None:
         spec = TableSinkSpec(
             format="delta",
@@ -171,9 +181,127 @@ class DeltaJob(Job):
         return found
 
     def move(self, position: int) -> None:
-        moved = CommitProperties(app_transactions=[Transaction(self.application, position)])
+        moved = CommitProperties(
+            app_transactions=[deltalake.Transaction(self.application, position)]
+        )
         table = self.table
         table.create_write_transaction([], "append", table.schema(), commit_properties=moved)
+
+    def delete(self) -> None:
+        shutil.rmtree(self.path)
+
+    def restore(self) -> None:
+        self.table.restore(1)
+
+
+class IcebergJob(Job):
+    """A job with an Iceberg table, in a catalog of SQLite."""
+
+    commit: tuple[Any, str] = (Transaction, "commit_transaction")
+
+    def __init__(self, folder: Path, schema: str = "n BIGINT", uri: str = "", **more: Any) -> None:
+        """`uri` is that of a catalog in PostgreSQL, without a login."""
+        self.folder = folder / "lake"
+        self.uri = uri.replace("://", f"://{USER}:{quote(PASSWORD)}@")
+        spec = TableSinkSpec(
+            format="iceberg",
+            catalog={
+                "name": "default",
+                "type": "sql",
+                "uri": self.uri or "sqlite:///lake/catalog.db",
+                "warehouse": "lake",
+            },
+            table="shop.orders",
+            schema=schema,
+            record_columns={"offset": "at"},
+            **more,
+        )
+        super().__init__(folder, spec, write_paths=("lake",), write_urls=(uri,))
+
+    @property
+    def catalog(self) -> Catalog:
+        uri = self.uri or f"sqlite:///{self.folder}/catalog.db"
+        uri = uri.replace("postgresql:", "postgresql+psycopg:")
+        return load_catalog("default", type="sql", uri=uri, warehouse=f"file://{self.folder}")
+
+    @property
+    def table(self) -> Table:
+        with self.catalog as catalog:
+            return catalog.load_table("shop.orders")
+
+    def select(self, *columns: str) -> list[Any]:
+        rows = self.table.scan().to_arrow().to_pylist()
+        return sorted((tuple(row[name] for name in columns) for row in rows), key=_nulls_last)
+
+    @property
+    def position(self) -> int | None:
+        found = self.table.properties.get(f"{POSITION}{self.application}")
+        return None if found is None else int(found)
+
+    def move(self, position: int) -> None:
+        table = self.table
+        with table.transaction() as moved:
+            moved.append(table.schema().as_arrow().empty_table())
+            moved.set_properties({f"{POSITION}{self.application}": str(position)})
+
+    def delete(self) -> None:
+        self.catalog.drop_table("shop.orders")
+
+    def restore(self) -> None:
+        table = self.table
+        first = table.history()[0].snapshot_id
+        table.manage_snapshots().rollback_to_snapshot(first).commit()
+
+
+class ParquetJob(Job):
+    """A job with a folder of Parquet files."""
+
+    commit: tuple[Any, str] = (os, "link")
+
+    def __init__(self, folder: Path, schema: str = "n BIGINT", **more: Any) -> None:
+        spec = TableSinkSpec(
+            format="parquet",
+            path="lake/orders",
+            schema=schema,
+            record_columns={"offset": "at"},
+            **more,
+        )
+        super().__init__(folder, spec, write_paths=("lake",))
+        self.path = folder / "lake" / "orders"
+
+    def select(self, *columns: str) -> list[Any]:
+        names = ", ".join(f'"{name}"' for name in columns)
+        files = f"read_parquet('{self.path}/*.parquet', union_by_name = true)"
+        rows = duckdb.sql(f"SELECT {names} FROM {files}")
+        assert rows is not None, "a SELECT has rows"
+        arrow = rows.to_arrow_table()
+        found = [tuple(row[name] for name in columns) for row in arrow.to_pylist()]
+        return sorted(found, key=_nulls_last)
+
+    @property
+    def newest(self) -> Path | None:
+        about = self.application.encode()
+        files = [
+            file
+            for file in self.path.glob("*.parquet")
+            if pq.read_metadata(file).metadata[b"kafka-pipeline.application"] == about
+        ]
+        return max(files, default=None)
+
+    @property
+    def position(self) -> int | None:
+        newest = self.newest
+        if newest is None:
+            return None
+        return int(pq.read_metadata(newest).metadata[b"kafka-pipeline.next-offset"])
+
+    def move(self, position: int) -> None:
+        newest, end = self.newest, self.position
+        assert newest is not None
+        schema = pq.read_schema(newest)
+        footer = {**schema.metadata, b"kafka-pipeline.next-offset": str(position).encode()}
+        name = f"{newest.stem[:-20]}{end:020}.parquet"
+        pq.write_table(schema.empty_table().replace_schema_metadata(footer), newest.with_name(name))
 
     def delete(self) -> None:
         shutil.rmtree(self.path)
@@ -233,3 +361,20 @@ def stop_at(point: str, monkeypatch: pytest.MonkeyPatch) -> None:
             raise StoppedError
 
     monkeypatch.setattr(task_module, "reach", reach)
+
+
+FileJob = DeltaJob | IcebergJob | ParquetJob
+FILES: dict[str, type[FileJob]] = {"delta": DeltaJob, "iceberg": IcebergJob, "parquet": ParquetJob}
+"""The formats of files."""
+
+
+def before_commit(job: FileJob, act: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do something once between the look at the position and the commit of a table."""
+    commit = getattr(*job.commit)
+
+    def delayed(*args: Any, **kwargs: Any) -> Any:
+        monkeypatch.setattr(*job.commit, commit)
+        act()
+        return commit(*args, **kwargs)
+
+    monkeypatch.setattr(*job.commit, delayed)

@@ -180,6 +180,29 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
         "mode": "append",
         "schema": "name STRING",
     },
+    "table_in_catalog": {
+        "id": "A",
+        "type": "table",
+        "format": "iceberg",
+        "catalog": {
+            "type": "sql",
+            "uri": "postgresql://host:5432/shop",
+            "warehouse": "s3://bucket/lake",
+            "name": "lake",
+            "credential": "${A}",
+            "token": "${A}",
+            "scope": "a",
+            "audience": "a",
+            "resource": "a",
+            "s3.region": "a",
+            "s3.access-key-id": "${A}",
+            "s3.secret-access-key": "${A}",
+            "s3.session-token": "${A}",
+        },
+        "table": "sales.orders",
+        "schema": "name STRING, day DATE",
+        "partition_by": ["day"],
+    },
     "class": {
         "id": "A",
         "type": "shop.stock:Low",
@@ -325,7 +348,8 @@ def missing(keys: tuple[ConfigKey, ...] | list[ConfigKey], content: Mapping[str,
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.spec.type)
 def test_the_sample_of_a_type_has_all_its_keys(kind: Kind[Any]) -> None:
     type_ = kind.spec.type
-    sample = {**PROCESSORS[type_], **PROCESSORS.get(f"{type_}_in_database", {})}
+    places = [PROCESSORS.get(f"{type_}_in_{place}", {}) for place in ("catalog", "database")]
+    sample = {**PROCESSORS[type_], **places[0], **places[1]}
     assert missing([*kind.keys], sample) == []
 
 

@@ -9,10 +9,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any, get_args
 
-from msgspec import structs
-
 from kafka_pipeline.common.code.user_code import UserCode
-from kafka_pipeline.common.config.expansion import REFERENCE_PATTERN, has_references
+from kafka_pipeline.common.config.expansion import REFERENCE_PATTERN
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import (
     Choice,
@@ -24,7 +22,6 @@ from kafka_pipeline.common.config.keys import (
     Texts,
     names,
 )
-from kafka_pipeline.common.config.table_paths import PathError, location_of
 from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.errors import ConfigError
@@ -50,8 +47,11 @@ from kafka_pipeline.streams.pipeline.kinds.kind import (
     Unit,
 )
 from kafka_pipeline.streams.pipeline.kinds.references import check_value
+from kafka_pipeline.streams.pipeline.kinds.table_places import NAME, SQL, located
 from kafka_pipeline.streams.sql.spec import Queries
 
+_ICEBERG: TableFormat = "iceberg"
+_PARQUET: TableFormat = "parquet"
 _POSTGRES: TableFormat = "postgres"
 _UPSERT: TableMode = "upsert"
 _FORMAT: Choice[TableFormat] = Choice(
@@ -63,9 +63,52 @@ _FORMAT: Choice[TableFormat] = Choice(
 )
 _PATH = Text(
     name="path",
-    doc="for `delta`: the folder of the table, or its URI, such as `s3://bucket/orders`; "
-    "config.yaml must allow it as one of `tables.write_paths`",
+    doc="for `delta` and `parquet`: the folder of the table, or for `delta` its URI, such as "
+    "`s3://bucket/orders`; config.yaml must allow it as one of `tables.write_paths`",
     about="the folder of the table, or its URI",
+)
+_CATALOG_TYPE: Choice[str] = Choice(
+    name="type",
+    doc="`sql`, a database, or `rest`, a server with the REST API of Iceberg",
+    about="sql or rest",
+    choices=(SQL, "rest"),
+    required=True,
+)
+_WAREHOUSE = Text(
+    name="warehouse",
+    doc="for `sql`: the folder of the tables, or its URI; for `rest`, what the server calls so",
+    default="",
+)
+_SECRET = Text(
+    name="", doc="as PyIceberg knows it, as `${NAME}` or `${file:PATH}`", pattern=REFERENCE_PATTERN
+)
+_CATALOG_KEYS: Sequence[Text | Choice[str]] = (
+    _CATALOG_TYPE,
+    Text(
+        name="uri",
+        doc="`sqlite:///FILE`, `postgresql://host:5432/database` or `https://host/catalog`; may "
+        "have references",
+        about="where the catalog is, such as https://host/catalog",
+        required=True,
+    ),
+    _WAREHOUSE,
+    Text(name="name", doc="the name of the catalog, by which `sql` finds tables", default=NAME),
+    *(replace(_SECRET, name=name) for name in ("credential", "token")),
+    *(
+        Text(name=name, doc="as PyIceberg knows it", default="")
+        for name in ("scope", "audience", "resource", "s3.region")
+    ),
+    *(
+        replace(_SECRET, name=f"s3.{name}")
+        for name in ("access-key-id", "secret-access-key", "session-token")
+    ),
+)
+_CATALOG = Section(
+    name="catalog",
+    doc="for `iceberg`: properties of the catalog by PyIceberg's names. config.yaml must allow "
+    "folders by `tables.write_paths`, and servers by `tables.write_urls`",
+    about="the catalog, as type, uri and more",
+    keys=_CATALOG_KEYS,
 )
 _URL = Text(
     name="url",
@@ -75,9 +118,8 @@ _URL = Text(
 )
 _TABLE = Text(
     name="table",
-    doc="for `postgres`: the name of the table, or `schema.name`",
-    about="the name of the table, or schema.name",
-    pattern=r"^[^.\s]+(\.[^.\s]+)?$",
+    doc="for `postgres`: the name of the table, or `schema.name`; for `iceberg`, `namespace.name`",
+    about="the name of the table, with its schema or namespace in front",
 )
 _USER = Text(
     name="user", doc="for `postgres`: the user; may be `${NAME}` or `${file:PATH}`", default=""
@@ -90,7 +132,8 @@ _PASSWORD = Text(
 )
 _MODE: Choice[TableMode] = Choice(
     name="mode",
-    doc="whether each record is a row, or replaces the row with its `key`",
+    doc="whether each record is a row, or replaces the row with its `key`; `iceberg` and "
+    "`parquet` have only `append`",
     choices=get_args(TableMode),
     default="append",
 )
@@ -115,7 +158,7 @@ _EVOLVE: Choice[TableEvolution] = Choice(
 )
 _PARTITION_BY = Texts(
     name="partition_by",
-    doc="for `delta`: columns by which the files of the table are divided",
+    doc="for `delta` and `iceberg`: columns by which the files of the table are divided",
 )
 _PARTS: Mapping[RecordPart, Text] = {
     "key": Text(name="key", doc="the column of the key, a STRING", default=""),
@@ -135,16 +178,53 @@ _COMMIT_INTERVAL = Number(
     high=NO_LIMIT,
     default=DEFAULT_TABLE_COMMIT_INTERVAL_MS,
 )
-_PACKAGES: Mapping[TableFormat, str] = {"delta": "deltalake", "postgres": "psycopg"}
-_OF_FILES: Sequence[ConfigKey] = (_PATH, _PARTITION_BY)
-_OF_DATABASES: Sequence[ConfigKey] = (_URL, _TABLE, _USER, _PASSWORD)
+_PACKAGES: Mapping[TableFormat, str] = {
+    "delta": "deltalake",
+    "iceberg": "pyiceberg",
+    "postgres": "psycopg",
+}
+_PLACES: Sequence[ConfigKey] = (_PATH, _CATALOG, _URL, _TABLE, _USER, _PASSWORD, _PARTITION_BY)
+_NEEDED: Mapping[TableFormat, Sequence[ConfigKey]] = {
+    "delta": (_PATH,),
+    _ICEBERG: (_CATALOG, _TABLE),
+    _PARQUET: (_PATH,),
+    _POSTGRES: (_URL, _TABLE),
+}
+_TAKEN: Mapping[TableFormat, Sequence[ConfigKey]] = {
+    "delta": (_PARTITION_BY,),
+    _ICEBERG: (_PARTITION_BY,),
+    _PARQUET: (),
+    _POSTGRES: (_USER, _PASSWORD),
+}
+_NO_UPSERTS: Mapping[TableFormat, str] = {
+    _ICEBERG: "PyIceberg writes no files of deletions, so each commit would read the whole table, "
+    "and write most of it again",
+    _PARQUET: "readers know files by their names alone, so none is ever changed",
+}
+"""Why formats cannot replace rows."""
 
 
-def _rule(format_: TableFormat, needs: Sequence[ConfigKey], refuses: Sequence[ConfigKey]) -> Schema:
-    """Return the condition that a format needs and refuses other keys."""
+_NAMES: Mapping[TableFormat, tuple[str, str]] = {
+    _ICEBERG: (r"[^.\s]+(\.[^.\s]+)+", "namespace.name"),
+    _POSTGRES: (r"[^.\s]+(\.[^.\s]+)?", "a name, or schema.name"),
+}
+"""The patterns of names of tables, and what they allow."""
+
+
+def _refused(format_: TableFormat) -> Sequence[ConfigKey]:
+    """Return the keys of other formats."""
+    known = (*_NEEDED[format_], *_TAKEN[format_])
+    return [key for key in _PLACES if key not in known]
+
+
+def _rule(format_: TableFormat) -> Schema:
+    """Return the condition that a format needs keys, and refuses those of others."""
+    rules: Schema = dict.fromkeys(names(_refused(format_)), False)
+    if _TABLE in _NEEDED[format_]:
+        rules[_TABLE.name] = {"pattern": f"^{_NAMES[format_][0]}$"}
     return {
         "if": {"properties": {_FORMAT.name: {"const": format_}}, "required": [_FORMAT.name]},
-        "then": {"required": [*names(needs)], "properties": dict.fromkeys(names(refuses), False)},
+        "then": {"required": [*names(_NEEDED[format_])], "properties": rules},
     }
 
 
@@ -157,12 +237,30 @@ class TableSink(Kind[TableSinkSpec]):
     refused_settings = ("key", "value")
     has_columns = True
     own_keys = (
-        *(_FORMAT, *_OF_FILES, *_OF_DATABASES, _MODE, _KEY),
+        *(_FORMAT, *_PLACES, _MODE, _KEY),
         *(_SCHEMA, _EVOLVE, _RECORD_COLUMNS, _COMMIT_INTERVAL),
     )
     rules = (
-        _rule("delta", [_PATH], _OF_DATABASES),
-        _rule(_POSTGRES, [_URL, _TABLE], _OF_FILES),
+        *map(_rule, _NEEDED),
+        {
+            "if": {
+                "properties": {_FORMAT.name: {"enum": [*_NO_UPSERTS]}},
+                "required": [_FORMAT.name],
+            },
+            "then": {"properties": {_MODE.name: {"const": "append"}}},
+        },
+        {
+            "if": {
+                "properties": {
+                    _CATALOG.name: {
+                        "properties": {_CATALOG_TYPE.name: {"const": SQL}},
+                        "required": [_CATALOG_TYPE.name],
+                    }
+                },
+                "required": [_CATALOG.name],
+            },
+            "then": {"properties": {_CATALOG.name: {"required": [_WAREHOUSE.name]}}},
+        },
         {
             "if": {"properties": {_MODE.name: {"const": _UPSERT}}, "required": [_MODE.name]},
             "then": {"required": [_KEY.name], "properties": {_KEY.name: {"minItems": 1}}},
@@ -179,12 +277,13 @@ class TableSink(Kind[TableSinkSpec]):
         """See `Kind`."""
         of_records = fields.submap(_RECORD_COLUMNS)
         format_, mode = fields.choice(_FORMAT), fields.choice(_MODE)
-        in_database = format_ == _POSTGRES
+        needed = _NEEDED[format_]
         spec = TableSinkSpec(
             format=format_,
-            path=fields.text(replace(_PATH, required=not in_database)),
-            url=fields.text(replace(_URL, required=in_database)),
-            table=fields.text(replace(_TABLE, required=in_database)),
+            path=fields.text(replace(_PATH, required=_PATH in needed)),
+            catalog=_read_catalog(fields, problems) if _CATALOG in needed else {},
+            url=fields.text(replace(_URL, required=_URL in needed)),
+            table=fields.text(replace(_TABLE, required=_TABLE in needed)),
             user=fields.text(_USER),
             password=fields.text(_PASSWORD),
             mode=mode,
@@ -197,14 +296,20 @@ class TableSink(Kind[TableSinkSpec]):
             },
             commit_interval_ms=fields.number(_COMMIT_INTERVAL),
         )
-        for key in (_PATH, _URL, _USER, _PASSWORD):
+        for key in (_PATH, _CATALOG, _URL, _USER, _PASSWORD):
             if (value := fields.get(key.name)) is not None:
                 check_value(key.name, value, problems)
-        for other in _OF_FILES if in_database else _OF_DATABASES:
+        for other in _refused(format_):
             if fields.get(other.name) is not None:
                 problems.add(fields.at(other.name), f"format: {format_} takes no {other.name}")
-        if spec.table and not re.fullmatch(_TABLE.pattern, spec.table):
-            problems.add(fields.at(_TABLE.name), "table must be a name, or schema.name")
+        if spec.table and _TABLE in needed and not re.fullmatch(_NAMES[format_][0], spec.table):
+            problems.add(fields.at(_TABLE.name), f"table must be {_NAMES[format_][1]}")
+        if mode == _UPSERT and format_ in _NO_UPSERTS:
+            problems.add(
+                fields.at(_MODE.name),
+                f"format: {format_} has no mode: {_UPSERT}: {_NO_UPSERTS[format_]}. Write a Delta "
+                "table, or append",
+            )
         if mode == _UPSERT and not spec.key:
             problems.add(
                 fields.at(_KEY.name), "mode: upsert needs key: the columns that name a row"
@@ -253,9 +358,10 @@ class TableSink(Kind[TableSinkSpec]):
         except ConfigError as error:
             problems.add(entry.at, f'"{entry.id}": {error}')
         if means.imports_classes:
-            package = _PACKAGES[spec.format]
+            package = _PACKAGES.get(spec.format)
             try:
-                import_module(package)
+                if package is not None:
+                    import_module(package)
             except ImportError as error:
                 problems.add(
                     entry.at,
@@ -272,25 +378,7 @@ class TableSink(Kind[TableSinkSpec]):
 
     def located(self, spec: TableSinkSpec, settings: TableSettings) -> TableSinkSpec:
         """See `Kind`."""
-        if spec.format == _POSTGRES:
-            # Where its tasks run, the URL has a value in place of a reference.
-            if not has_references(spec.url) and not settings.allows_writes(spec.url):
-                raise ConfigError(
-                    "url is not allowed by tables: {write_urls: […]} of config.yaml; parameters "
-                    "must be the same too"
-                )
-            return spec
-        try:
-            location = location_of(spec.path, settings.folder)
-        except PathError as error:
-            raise ConfigError(f"path {error}") from None
-        if location.pattern:
-            raise ConfigError("path has wildcards: name one folder")
-        if problem := settings.write_problem(location):
-            raise ConfigError(f'path "{spec.path}" {problem}')
-        return structs.replace(
-            spec, path=str(location.path) if location.is_on_host else location.uri
-        )
+        return located(spec, settings)
 
     def supplier(
         self, unit: Unit, spec: TableSinkSpec, code: UserCode, queries: Queries | None
@@ -299,6 +387,24 @@ class TableSink(Kind[TableSinkSpec]):
         from kafka_pipeline.streams.tables.processor import TableProcessor
 
         return partial(TableProcessor, spec, unit.name)
+
+
+def _read_catalog(fields: Fields, problems: Problems) -> Mapping[str, str]:
+    """Return the properties of a catalog that are given; what is wrong goes to `problems`.
+
+    Others name classes and further servers, to which secrets would be sent. PyIceberg reads them
+    from the environment of the TaskManager.
+    """
+    if fields.require(_CATALOG) is None:
+        return {}
+    given = fields.submap(_CATALOG)
+    found = {
+        key.name: given.choice(key) if isinstance(key, Choice) else given.text(key)
+        for key in _CATALOG_KEYS
+    }
+    if found[_CATALOG_TYPE.name] == SQL and not found[_WAREHOUSE.name]:
+        problems.add(fields.at(_CATALOG.name), f"{_CATALOG.name}: type: {SQL} needs a warehouse")
+    return {name: text for name, text in found.items() if text}
 
 
 def _column_problem(spec: TableSinkSpec) -> str | None:

@@ -10,6 +10,8 @@ from msgspec import structs
 
 from kafka_pipeline import serdes
 from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.config.references import HostReferences, with_values
+from kafka_pipeline.common.config.secret_settings import SecretSettings
 from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.specs import TableSinkSpec
@@ -27,11 +29,14 @@ parallelism: 1
 replication_factor: 1
 source_topic: in
 sink_topic: out
-tables: {write_paths: [lake], write_urls: ["postgresql://h/shop", "postgresql://i/"]}
+tables:
+  write_paths: [lake]
+  write_urls: ["postgresql://h/shop", "postgresql://i/", "https://c/api"]
 secrets: {variables: [URL, PASSWORD]}
 """
 TABLE = "format: delta, path: lake/t, schema: n BIGINT"
 ROWS = "format: postgres, table: t, schema: n BIGINT NOT NULL"
+FILES = "uri: 'sqlite:///lake/c.db', warehouse: lake"
 SPEC = TableSinkSpec(format="delta", path="lake/t", schema="n BIGINT")
 
 
@@ -128,6 +133,101 @@ def test_a_mistake_in_a_table_of_a_database_is_reported(
 ) -> None:
     found = problems(config, f"- {{id: A, type: table, {ROWS}, {more}}}")
     assert any(problem in each for each in found), found
+
+
+def iceberg(catalog: str, table: str = "shop.t", more: str = "") -> str:
+    return (
+        f"- {{id: A, type: table, format: iceberg, catalog: {{{catalog}}}, table: {table}, "
+        f"schema: n INT{more}}}"
+    )
+
+
+@pytest.mark.parametrize(
+    "catalog",
+    [
+        f"type: sql, {FILES}",
+        "type: sql, uri: 'postgresql+psycopg2://ann:${PASSWORD}@h/shop', warehouse: lake/x",
+        "type: rest, uri: 'https://c/api', token: '${PASSWORD}', s3.region: x",
+        "type: rest, uri: '${URL}', name: lake",
+    ],
+)
+def test_a_catalog_that_is_allowed_is_right(config: Path, catalog: str) -> None:
+    path = written(config, iceberg(catalog))
+    assert load_pipeline(path, load_config(config)).processors[0].to == ()
+
+
+@pytest.mark.parametrize(
+    ("catalog", "table", "more", "problem"),
+    [
+        (FILES, "s.t", "", 'missing key "type" (sql or rest)'),
+        (
+            "type: sql, uri: 'postgresql://h/shop'",
+            "s.t",
+            "",
+            "catalog: type: sql needs a warehouse",
+        ),
+        (f"type: hive, {FILES}", "s.t", "", 'type must be "sql" or "rest"'),
+        (f"type: sql, {FILES}", "t", "", "table must be namespace.name"),
+        (f"type: sql, {FILES}", "s.t", ", path: lake/t", "format: iceberg takes no path"),
+        (f"type: sql, {FILES}", "s.t", ", mode: upsert, key: n", "PyIceberg writes no files of"),
+        (f"type: sql, {FILES}, py-io-impl: os.x", "s.t", "", 'unknown key "py-io-impl"'),
+        ("type: rest, uri: x, s3.endpoint: y", "s.t", "", 'unknown key "s3.endpoint"'),
+        (f"type: rest, {FILES}, token: abc", "s.t", "", "catalog.token is a secret"),
+        (
+            "type: sql, uri: 'sqlite:///lake/c.db', warehouse: elsewhere",
+            *("s.t", "", 'catalog.warehouse "elsewhere" is outside of what config.yaml allows'),
+        ),
+        (
+            "type: sql, uri: 'sqlite:////etc/c.db', warehouse: lake",
+            *("s.t", "", 'catalog.uri "/etc/c.db" is outside of what config.yaml allows'),
+        ),
+        (
+            "type: rest, uri: 'https://c/other'",
+            *("s.t", "", "catalog.uri is not allowed by tables: {write_urls: […]}"),
+        ),
+    ],
+)
+def test_a_mistake_in_a_catalog_is_reported(
+    config: Path, catalog: str, table: str, more: str, problem: str
+) -> None:
+    found = problems(config, iceberg(catalog, table, more))
+    assert any(problem in each for each in found), found
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ("path: 's3://b/t'", 'path "s3://b/t" is not a folder of the host'),
+        ("path: lake/t, partition_by: n", "format: parquet takes no partition_by"),
+        ("path: lake/t, mode: upsert, key: n", "so none is ever changed. Write a Delta table"),
+    ],
+)
+def test_what_a_folder_of_parquet_files_cannot_be_is_reported(
+    config: Path, more: str, problem: str
+) -> None:
+    config.write_text(CONFIG.replace("[lake]", "[lake, 's3://b/']"))
+    files = "format: parquet, schema: 'n INT NOT NULL, m INT'"
+    found = problems(config, f"- {{id: A, type: table, {files}, {more}}}")
+    assert any(problem in each for each in found), found
+
+
+def test_references_of_a_catalog_have_values_where_its_tasks_run() -> None:
+    settings = TableSettings(
+        folder=Path("/home/job"), write_paths=("lake",), write_urls=("postgresql://h/shop",)
+    )
+    catalog = {"type": "sql", "uri": "postgresql://${USER}:${PASSWORD}@h/shop", "warehouse": "lake"}
+    spec = TableSinkSpec(format="iceberg", catalog=catalog, table="s.t", schema="n INT")
+    allowed = SecretSettings(variables=("USER", "PASSWORD"))
+    for user, is_allowed in (("ann", True), ("ann@x/y?", False), ("a:b@x", False)):
+        values = HostReferences(allowed, "", {"USER": user, "PASSWORD": "pen"})
+        valued = with_values(spec, values, "A")
+        if not is_allowed:
+            with pytest.raises(ConfigError, match="uri is not allowed"):
+                TableSink().located(valued, settings)
+            continue
+        found = TableSink().located(valued, settings)
+        assert found.catalog["uri"] == "postgresql://ann:pen@h/shop"
+        assert found.catalog["warehouse"] == "file:///home/job/lake"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,84 @@
+"""Where a processor may write its table, by what config.yaml allows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from msgspec import structs
+
+from kafka_pipeline.common.config.expansion import has_references
+from kafka_pipeline.common.config.table_paths import PathError, location_of
+from kafka_pipeline.common.config.table_settings import TableSettings
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipelines.specs import TableSinkSpec
+
+SQLITE = "sqlite:///"
+SQL = "sql"
+"""The type of a catalog in a database."""
+NAME = "default"
+"""The name of a catalog, as that of PyIceberg."""
+
+_DRIVER = re.compile(r"^postgresql\+\w+://")
+_LOGIN = re.compile(r"://[^/?#@]*@")
+
+
+def located(spec: TableSinkSpec, settings: TableSettings) -> TableSinkSpec:
+    """Return the spec with its paths as they are on this host.
+
+    References have values where tasks run, so what has one is checked there alone. Raises
+    `ConfigError` for a place that `settings` does not allow.
+    """
+    if spec.format == "postgres":
+        _require_url("url", spec.url, settings)
+        return spec
+    if spec.format == "iceberg":
+        return structs.replace(spec, catalog=_catalog(spec.catalog, settings))
+    path = _path("path", spec.path, settings)
+    if spec.format == "parquet" and not path.startswith("/"):
+        raise ConfigError(
+            f'path "{spec.path}" is not a folder of the host, and in other places files do not '
+            "appear at once and alone: write a Delta or Iceberg table there"
+        )
+    return structs.replace(spec, path=path)
+
+
+def _catalog(given: Mapping[str, str], settings: TableSettings) -> Mapping[str, str]:
+    """Return the properties of a catalog, whose data SQL does not keep but a warehouse.
+
+    The server of a REST catalog decides itself where data is.
+    """
+    uri = given.get("uri", "")
+    if uri.startswith(SQLITE):
+        uri = f"{SQLITE}{_path('catalog.uri', uri.removeprefix(SQLITE), settings)}"
+    else:
+        # Who connects, and with which driver, does not change where.
+        plain = _LOGIN.sub("://", _DRIVER.sub("postgresql://", uri), count=1)
+        _require_url("catalog.uri", uri if has_references(uri) else plain, settings)
+    if given.get("type") != SQL:
+        return {**given, "uri": uri}
+    warehouse = _path("catalog.warehouse", given.get("warehouse", ""), settings)
+    on_host = f"file://{warehouse}" if warehouse.startswith("/") else warehouse
+    return {**given, "uri": uri, "warehouse": on_host}
+
+
+def _path(key: str, path: str, settings: TableSettings) -> str:
+    if has_references(path):
+        return path
+    try:
+        location = location_of(path, settings.folder)
+    except PathError as error:
+        raise ConfigError(f"{key} {error}") from None
+    if location.pattern:
+        raise ConfigError(f"{key} has wildcards: name one folder")
+    if problem := settings.write_problem(location):
+        raise ConfigError(f'{key} "{path}" {problem}')
+    return str(location.path) if location.is_on_host else location.uri
+
+
+def _require_url(key: str, url: str, settings: TableSettings) -> None:
+    if not has_references(url) and not settings.allows_writes(url):
+        raise ConfigError(
+            f"{key} is not allowed by tables: {{write_urls: […]}} of config.yaml; parameters must "
+            "be the same too"
+        )
