@@ -280,7 +280,7 @@ def _shape(
     if best is not None and ranking is None:
         content["best"] = [best.size, *best.order]
     elif best is not None and ranking is not None:
-        content["ranked"] = [f"{ranking.function}() up to {ranking.size}", *best.order]
+        content["ranked"] = [ranking.limited, *best.order]
     return StateShape(
         groups,
         buffers,

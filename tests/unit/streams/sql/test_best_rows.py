@@ -241,16 +241,6 @@ def test_content_changes_with_what_is_kept(local: LocalQueries, changed: str, fo
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        (
-            best(where=""),
-            "row_number() without a limit would keep all rows of a group: write SELECT … FROM "
-            "(SELECT …, row_number() OVER (…) AS place FROM …) WHERE place <= 3",
-        ),
-        (best(where="WHERE place >= 2"), "without a limit"),
-        (best(where="WHERE place <= 2 OR n > 3"), "without a limit"),
-        (best(where="WHERE place <= n"), "without a limit"),
-        (best(where="WHERE place <= 2.5D"), "without a limit"),
-        (best(where="WHERE place + 1 <= 2"), "without a limit"),
         (best(where="WHERE place < 1"), "row_number() begins with 1, so no row has place <= 0"),
         (
             best(where="WHERE place <= 10001"),

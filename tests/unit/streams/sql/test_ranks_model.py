@@ -1,4 +1,4 @@
-"""`rank()` and `dense_rank()` in random batches, compared with Spark on all records at once."""
+"""Ranks and numbers of rows in random batches, compared with Spark on all records at once."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ QUERIES = [
     ("rank", "key, w", "n", "place = 1", HOUR),
     ("dense_rank", "customer, w", "n DESC", "place <= 2 AND amount > 0", HOUR),
     ("rank", "customer, w", "amount DESC NULLS FIRST", "place IN (1, 3)", HOUR),
+    ("row_number", "customer", "n DESC, tags", "place >= 2 AND amount > 0", "input"),
+    ("row_number", "key, w", "amount, tags", "true", HOUR),
+    ("dense_rank", "key", "n DESC", "true", "input"),
 ]
 
 
