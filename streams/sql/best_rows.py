@@ -114,7 +114,7 @@ def best_rows(
     exploded = versions(aggregate, groups, derived, (kept, len(_TIES)), place, make)
     # The place tells rows apart, unless rows that tie have one.
     naming = kept if function in RANKS else [*kept, place]
-    made_of = _made_of_others([*groups, *naming], child, rdd_id, make)
+    made_of = _made_of_others(groups, naming, child, rdd_id, make)
     made_of |= {id_of(column): _used_by(column, make) for column in derived}
     loses_rows = not _names_rows(above, top, made_of, groups, naming, make)
     return BestRows(aggregate, [*above, *exploded], size, order, loses_rows, ranking)
@@ -211,7 +211,8 @@ def _has_subquery(expression: Any, make: Catalyst) -> bool:
 def _require_comparable(columns: Sequence[Any], make: Catalyst) -> None:
     ordering = make.expressions.RowOrdering
     for column in columns:
-        if not ordering.isOrderable(column.dataType()):
+        # As a list of expressions, since py4j takes the type of a struct for a list.
+        if not ordering.isOrderable(make.seq([column])):
             name = column.name()
             raise QueryError(
                 f"{name} is of the type {column.dataType().catalogString()}, which cannot be kept "
@@ -323,16 +324,29 @@ def _names_rows(
 
 
 def _made_of_others(
-    columns: Sequence[Any], child: Any, rdd_id: int, make: Catalyst
+    groups: Sequence[Any], naming: Sequence[Any], child: Any, rdd_id: int, make: Catalyst
 ) -> dict[int, set[int]]:
-    """Return for each column its own id, and those of the columns that it is made of."""
-    found = {id_of(column): {id_of(column)} for column in columns}
+    """Return for each column its own id, and those of the columns that it is made of.
+
+    One that is the same expression as a column of PARTITION BY is made of that.
+    """
+    found = {id_of(column): {id_of(column)} for column in (*groups, *naming)}
+    of_groups, parts = {id_of(column) for column in groups}, list[Any]()
     for node in nodes_to_input(child, rdd_id):
-        if kind(node) == "Project":
-            for given in items(node.projectList()):
-                for ids in found.values():
-                    if id_of(given) in ids:
-                        ids |= _used_by(given, make)
+        if kind(node) != "Project":
+            continue
+        listed = items(node.projectList())
+        parts += [each for each in listed if id_of(each) in of_groups and kind(each) == "Alias"]
+        for given in listed:
+            reached = [ids for ids in found.values() if id_of(given) in ids]
+            if not reached:
+                continue
+            made_of = _used_by(given, make)
+            if kind(given) == "Alias":
+                value = given.child()
+                made_of |= {id_of(each) for each in parts if each.child().semanticEquals(value)}
+            for ids in reached:
+                ids |= made_of
     return found
 
 

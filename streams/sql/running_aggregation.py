@@ -258,6 +258,9 @@ def _shape(
         "" if column is None else names.get(id_of(column), "")
         for column in (query_groups.window_column, query_groups.key_column)
     )
+    if query_groups.key_column is not None and not key_column:
+        # Spark leaves out an alias that changes nothing, as in `SELECT DISTINCT key AS key`.
+        key_column = names.get(query_groups.record_key_id, "")
     order_column = ""
     if isinstance(window, SessionSpec):
         order_column = groups.names[-1]

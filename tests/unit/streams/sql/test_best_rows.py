@@ -81,6 +81,17 @@ def test_row_of_the_earlier_record_wins_a_tie_whenever_it_comes(shared: OpenedOn
     job.close()
 
 
+def test_structs_are_kept_with_the_best_rows(shared: OpenedOnce) -> None:
+    source = "(SELECT *, named_struct('n', n, 'of', customer) AS o FROM input)"
+    query = best("concat(key, '-', place) AS key, o", "key", "WHERE place <= 1", "o", source)
+    job = Job(pipeline(query), shared)
+    job.send([{"key": "a", "n": 5, "customer": "x", "at": 0}])
+    job.restart()
+    job.send([{"key": "a", "n": 5, "customer": "b", "at": 1}])
+    assert [each.value["o"] for each in job.take()] == [{"n": 5, "of": "x"}, {"n": 5, "of": "b"}]
+    job.close()
+
+
 def test_row_that_where_leaves_out_is_deleted(shared: OpenedOnce) -> None:
     query = best("concat(key, '-', place) AS key, customer", "key").replace(
         "place <= 2", "place <= 2 AND customer <> 'hidden'"

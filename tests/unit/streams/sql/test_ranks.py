@@ -186,6 +186,14 @@ def test_rows_of_updates_need_a_key_of_their_own(
         Job(pipeline(query), shared)
 
 
+def test_key_may_be_made_of_an_expression_that_is_in_partition_by_too(shared: OpenedOnce) -> None:
+    query = ranked("concat(c, n) AS key, place", "upper(customer)")
+    query = query.replace("SELECT *,", "SELECT *, upper(customer) AS c,")
+    Job(pipeline(query), shared).close()
+    with pytest.raises(QueryError, match="so the place does not tell them apart"):
+        Job(pipeline(query.replace("BY upper", "BY lower")), shared)
+
+
 @pytest.mark.parametrize(
     ("changed", "found"),
     [
