@@ -22,6 +22,8 @@ from kafka_pipeline.common.kafka.bulk import read_committed
 _WARM_UP = 0.25
 """The share of the events that is processed before the measurement begins."""
 _KILL_AT = 0.5
+_RESTORE_S = 60.0
+"""How long results may pause after a kill: other tasks first restore what the killed one kept."""
 _POLL_S = 0.1
 _START_S = 300.0
 """How long a job may take until it has processed something."""
@@ -47,7 +49,7 @@ class _Watch:
         """Watch a job that has started; `is_killing` ends its second instance in the middle."""
         self._bench = bench
         self._run = run
-        self._quiet_s = query.quiet_s
+        self._quiet_s = max(query.quiet_s, _RESTORE_S) if is_killing else query.quiet_s
         self._is_killing = is_killing
         self._sessions = run.running.sessions
         self._committed = bench.committed(run.running.group, query.topics[0])

@@ -16,6 +16,7 @@ from kafka_pipeline.common.pipelines.serde_specs import SchemaSerde
 from kafka_pipeline.common.pipelines.specs import SparkSpec, SqlSpec
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.schema_serdes import columns_of_rows
+from kafka_pipeline.streams.pipeline.source_schemas import with_schemas_of_inputs
 
 S = TypeVar("S", bound=SparkSpec)
 
@@ -86,20 +87,7 @@ def _completed(entry: Entry, sources: _Sources, problems: Problems) -> Any:
     schemas = {name: {**found, **others}[name] for name in inputs}
     # Rows of Avro may have NaN, which JSON of others must not have.
     spec = structs.replace(spec, lenient=not others)
-    if len(set(schemas.values())) == 1:
-        return structs.replace(spec, schema=schemas[inputs[0]], **_no_schemas(spec))
-    if isinstance(spec, SqlSpec) and spec.join is not None:
-        return structs.replace(spec, schema="", schemas=schemas)
-    problems.add(
-        entry.at,
-        f"{where}its inputs have different columns ({' and '.join(inputs)}): read each in a query "
-        "of its own, or join them",
-    )
-    return spec
-
-
-def _no_schemas(spec: SparkSpec) -> dict[str, Any]:
-    return {"schemas": {}} if isinstance(spec, SqlSpec) else {}
+    return with_schemas_of_inputs(entry, spec, schemas, problems)
 
 
 @dataclass(slots=True)

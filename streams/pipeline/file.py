@@ -27,11 +27,13 @@ from kafka_pipeline.streams.pipeline.entries import ENTRIES_SCHEMA, read_entries
 from kafka_pipeline.streams.pipeline.kinds.entry import PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.sources import (
     SOURCE_KEYS,
-    SOURCE_RULE,
+    SOURCE_RULES,
     TOPIC,
+    read_schema,
     read_source,
 )
 from kafka_pipeline.streams.pipeline.kinds.tables import VIEW
+from kafka_pipeline.streams.pipeline.source_schemas import with_source_schemas
 from kafka_pipeline.streams.pipeline.stages import with_stages
 
 _TOPIC_SCHEMA = TOPIC.schema()
@@ -48,7 +50,10 @@ SOURCES = Free(
         "type": "object",
         "propertyNames": _named(SOURCE),
         "additionalProperties": {
-            "anyOf": [_TOPIC_SCHEMA, {**map_schema(SOURCE_KEYS), "allOf": [SOURCE_RULE]}]
+            "anyOf": [
+                _TOPIC_SCHEMA,
+                {**map_schema(SOURCE_KEYS), "allOf": [*SOURCE_RULES]},
+            ]
         },
     },
     says="map",
@@ -113,15 +118,14 @@ def read_pipeline(root: Value, problems: Problems) -> PipelineFile:
         )
         problems.raise_if_any()
     if not isinstance(root, Map):
-        return with_stages(PipelineFile(root, read_entries(root, problems)), problems)
+        return _completed(PipelineFile(root, read_entries(root, problems)), problems)
     fields = Fields(root.pairs, problems, at=root, known=names(FILE_KEYS))
     sources = _topics(fields, SOURCES, SOURCE, problems)
     sinks = _topics(fields, SINKS, SINK, problems)
-    specs = {
-        pair.key: read_source(pair.value, problems)
-        for pair in fields.pairs(SOURCES)
-        if isinstance(pair.value, Map)
-    }
+    maps = {pair.key: pair.value for pair in fields.pairs(SOURCES) if isinstance(pair.value, Map)}
+    specs = {name: read_source(value, problems) for name, value in maps.items()}
+    found = {name: read_schema(value) for name, value in maps.items()}
+    schemas = {name: schema for name, schema in found.items() if schema}
     processors = fields.require(PROCESSORS)
     views = _views(fields, problems)
     entries = [] if processors is None else read_entries(processors, problems, views)
@@ -139,8 +143,12 @@ def read_pipeline(root: Value, problems: Problems) -> PipelineFile:
         if pair.key.lower() in names_of_inputs:
             problems.add(pair.at, f'views: the name "{pair.key}" is given to something else too')
     whole = processors if processors is not None else root
-    file = PipelineFile(whole, entries, sources, sinks, specs, places)
-    return with_stages(file, problems)
+    file = PipelineFile(whole, entries, sources, sinks, specs, schemas, places)
+    return _completed(file, problems)
+
+
+def _completed(file: PipelineFile, problems: Problems) -> PipelineFile:
+    return with_stages(with_source_schemas(file, problems), problems)
 
 
 def _views(fields: Fields, problems: Problems) -> dict[str, str]:

@@ -60,15 +60,16 @@ _BEFORE_GROUPS = ("Join", "Generate", "Expand", "MapInPandas", "MapInArrow")
 class QueryGroups:
     """What an analyzed query groups by; `above` are the operators above the Aggregate.
 
-    `record_time_id` is the id of the `timestamp` of records. `window_column` is the grouping column
-    with the `window`. `key_column` is the grouping column that is the key of the records, if
-    one is, and `is_distinct` says that the query removes duplicates. `best` describes the rows of a
-    `row_number()` or a rank.
+    `record_time_id` and `record_key_id` are the ids of the `timestamp` and the `key` of records.
+    `window_column` is the grouping column with the `window`. `key_column` is the one that is the
+    key of the records, if one is, and `is_distinct` says that the query removes duplicates. `best`
+    describes the rows of a `row_number()` or a rank.
     """
 
     above: list[PlanStep]
     aggregate: Any
     record_time_id: int
+    record_key_id: int
     window: WindowsSpec | None
     window_column: Any
     key_column: Any | None
@@ -143,6 +144,7 @@ def groups_of(
         above=above,
         aggregate=aggregate,
         record_time_id=time,
+        record_key_id=key,
         window=window_of(windows[0], child, time, rdd_id, make, calendar) if windows else None,
         window_column=windows[0] if windows else None,
         key_column=next((c for c in grouping if is_column(c, key, child, rdd_id)), None),

@@ -3,8 +3,8 @@
 `row_number() OVER (PARTITION BY … ORDER BY …) AS place` with `WHERE place <= n` becomes an
 Aggregate by the columns of PARTITION BY. Its function is a CollectTopK of Spark, a queue of n rows.
 The array that it gives is exploded, so the operators above see the columns that they saw before.
-With `rank()` and `dense_rank()`, rows that tie have one place, so the function is CollectList; see
-`ranked_rows`.
+With `rank()` and `dense_rank()`, rows that tie have one place, and without a condition all rows are
+kept, so the function is CollectList; see `ranked_rows`.
 
 Rows are compared as structs: in the natural order of each field, nulls first. So a descending
 column of ORDER BY is inverted, and nulls that come last get a column of their own in front.
@@ -30,7 +30,13 @@ from kafka_pipeline.streams.sql.plan import (
     refusal,
     with_column,
 )
-from kafka_pipeline.streams.sql.ranked_rows import RANKS, Ranking, collected, versions
+from kafka_pipeline.streams.sql.ranked_rows import (
+    ALL_ROWS,
+    RANKS,
+    Ranking,
+    collected,
+    versions,
+)
 from kafka_pipeline.streams.sql.spec import QueryError
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
@@ -48,8 +54,8 @@ class BestRows:
 
     `above` are the operators above the Aggregate, from the result down. `size` is the largest
     number that is kept, and `order` names the types and directions of ORDER BY. `loses_rows` says
-    that a result may go while the key to delete is unknown. With `rank()` or `dense_rank()`, there
-    is a `ranking`.
+    that a result may go while the key to delete is unknown. With `rank()` or `dense_rank()`, or
+    without a limit, there is a `ranking`.
     """
 
     aggregate: Any
@@ -66,13 +72,14 @@ def best_rows(
     """Rewrite a function that numbers rows and the operators above, which are from the result down.
 
     `sizes` are how many rows of a group are kept at least, and how many a query may ask for.
-    Raises `QueryError` with the reason if it has no groups, if no condition above limits their
-    rows, or if these cannot be kept.
+    Without a condition above that limits them, all rows of a group are kept. Raises `QueryError`
+    with the reason if it has no groups, or if their rows cannot be kept.
     """
     function = numbering(window)
     place, groups = items(window.windowExpressions())[0].toAttribute(), _groups(window, function)
     least, max_collected = sizes
     size = max(least, _most_rows(above, place, function, max_collected, rdd_id))
+    is_ranked = function in RANKS or size == ALL_ROWS
     top = above[0].node
     above, used = _pruned(above, make)
     child = items(window.children())[0]
@@ -93,7 +100,7 @@ def best_rows(
     sorting = [part for each in orders for part in _sorting_columns(each, make)]
     ties = _with_ties(child, function, rdd_id, make)
     order = [_order_name(each) for each in orders]
-    if function not in RANKS:
+    if not is_ranked:
         first_kept = len(sorting) + len(_TIES)
         names = [*([None] * first_kept), *(str(column.name()) for column in kept)]
         row = make.struct([*sorting, *ties.columns, *kept], names)
@@ -105,7 +112,11 @@ def best_rows(
     ranking = Ranking(function, size, max_collected, window)
     aggregate = collected(ranking, ties.plan, groups, (sorting, ties.columns, kept), make)
     exploded = versions(aggregate, groups, derived, (kept, len(_TIES)), place, make)
-    loses_rows = not _names_rows(above, top, derived, groups, kept, make)
+    # The place tells rows apart, unless rows that tie have one.
+    naming = kept if function in RANKS else [*kept, place]
+    made_of = _made_of_others(groups, naming, child, rdd_id, make)
+    made_of |= {id_of(column): _used_by(column, make) for column in derived}
+    loses_rows = not _names_rows(above, top, made_of, groups, naming, make)
     return BestRows(aggregate, [*above, *exploded], size, order, loses_rows, ranking)
 
 
@@ -200,7 +211,8 @@ def _has_subquery(expression: Any, make: Catalyst) -> bool:
 def _require_comparable(columns: Sequence[Any], make: Catalyst) -> None:
     ordering = make.expressions.RowOrdering
     for column in columns:
-        if not ordering.isOrderable(column.dataType()):
+        # As a list of expressions, since py4j takes the type of a struct for a list.
+        if not ordering.isOrderable(make.seq([column])):
             name = column.name()
             raise QueryError(
                 f"{name} is of the type {column.dataType().catalogString()}, which cannot be kept "
@@ -290,14 +302,15 @@ def _loses_rows(
 def _names_rows(
     above: Sequence[PlanStep],
     top: Any,
-    derived: Sequence[Any],
+    made_of: dict[int, set[int]],
     groups: Sequence[Any],
-    kept: Sequence[Any],
+    naming: Sequence[Any],
     make: Catalyst,
 ) -> bool:
-    """Whether the key is made of all columns of PARTITION BY, and of another one of the rows."""
-    made_of = {id_of(column): {id_of(column)} for column in (*groups, *kept)}
-    made_of |= {id_of(column): _used_by(column, make) for column in derived}
+    """Whether the key is made of all columns of PARTITION BY, and of one that can name the rows.
+
+    `made_of` has the ids of the columns that those below the operators are made of.
+    """
     for step in reversed(above):
         if kind(step.node) != "Project":
             continue
@@ -307,7 +320,34 @@ def _names_rows(
                 made_of[id_of(column)] = set().union(*found)
     keys = [made_of.get(id_of(each), set()) for each in items(top.output()) if _is_key(each)]
     named = set().union(*keys)
-    return {id_of(each) for each in groups} <= named and bool(named & {*map(id_of, kept)})
+    return {id_of(each) for each in groups} <= named and bool(named & {*map(id_of, naming)})
+
+
+def _made_of_others(
+    groups: Sequence[Any], naming: Sequence[Any], child: Any, rdd_id: int, make: Catalyst
+) -> dict[int, set[int]]:
+    """Return for each column its own id, and those of the columns that it is made of.
+
+    One that is the same expression as a column of PARTITION BY is made of that.
+    """
+    found = {id_of(column): {id_of(column)} for column in (*groups, *naming)}
+    of_groups, parts = {id_of(column) for column in groups}, list[Any]()
+    for node in nodes_to_input(child, rdd_id):
+        if kind(node) != "Project":
+            continue
+        listed = items(node.projectList())
+        parts += [each for each in listed if id_of(each) in of_groups and kind(each) == "Alias"]
+        for given in listed:
+            reached = [ids for ids in found.values() if id_of(given) in ids]
+            if not reached:
+                continue
+            made_of = _used_by(given, make)
+            if kind(given) == "Alias":
+                value = given.child()
+                made_of |= {id_of(each) for each in parts if each.child().semanticEquals(value)}
+            for ids in reached:
+                ids |= made_of
+    return found
 
 
 def _is_key(column: Any) -> bool:
@@ -322,7 +362,8 @@ def _most_rows(
 ) -> int:
     """Return the largest number of a row that the operators above keep; `place` is the number.
 
-    Raises `QueryError` if there is no limit, or if it is below 1 or above `max_collected`.
+    That is `ALL_ROWS` without a limit. Raises `QueryError` if one is below 1 or above
+    `max_collected`.
     """
     name = place.name()
     limits = [
@@ -334,10 +375,7 @@ def _most_rows(
         if _is_column(value, place, step.children[step.index], rdd_id)
     ]
     if not limits:
-        raise QueryError(
-            f"{function}() without a limit would keep all rows of a group: write SELECT … FROM "
-            f"(SELECT …, {function}() OVER (…) AS {name} FROM …) WHERE {name} <= 3"
-        )
+        return ALL_ROWS
     size = min(limits)
     if size < 1:
         raise QueryError(f"{function}() begins with 1, so no row has {name} <= {size}")

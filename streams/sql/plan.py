@@ -237,6 +237,21 @@ class PlanStep:
         return make.with_children(self.node, children)
 
 
+def in_one_partition(plan: Any, rdd_id: int, make: Catalyst) -> Any:
+    """Return a physical plan without shuffles on the way to `input`, which has one partition.
+
+    Spark adds them above operators whose partitions it does not know, as those of hopping windows.
+    """
+    if kind(plan) == "ShuffleExchangeExec":
+        return in_one_partition(items(plan.children())[0], rdd_id, make)
+    step = step_to_input(plan, rdd_id)
+    if step is None:
+        return plan
+    child = step.children[step.index]
+    made = in_one_partition(child, rdd_id, make)
+    return plan if made is child else step.over(made, make)
+
+
 def way_to_input(plan: Any, rdd_id: int, others: Sequence[str] = ()) -> tuple[list[PlanStep], Any]:
     """Return the operators of a physical plan above `input`, from the result down, and `input`.
 

@@ -45,7 +45,14 @@ from kafka_pipeline.streams.sql.messages import (
     without_values,
 )
 from kafka_pipeline.streams.sql.output import finite, require_plain_types
-from kafka_pipeline.streams.sql.plan import PlanStep, kind, reads_input, require_given, way_to_input
+from kafka_pipeline.streams.sql.plan import (
+    PlanStep,
+    in_one_partition,
+    kind,
+    reads_input,
+    require_given,
+    way_to_input,
+)
 from kafka_pipeline.streams.sql.plan_runner import PlanRunner
 from kafka_pipeline.streams.sql.query_text import as_spark_reads
 from kafka_pipeline.streams.sql.spec import (
@@ -397,14 +404,13 @@ class QuerySession:
         """
         made = {rdd_id: self._leaf(rows) for rdd_id, (_, rows) in leaves.items()}
         ids = {leaves[rdd_id][0]: int(leaf.id()) for rdd_id, leaf in made.items()}
-        joins = HASH_JOIN in self.make.questions.names(plan)
-        node = self._prepared(self._scanning(plan, made, joins=joins))
         input_id = ids.pop(INPUT)
-        way, scan = way_to_input(node, input_id, others)
+        node = self._scanning(plan, made, joins=HASH_JOIN in self.make.questions.names(plan))
+        node = self._prepared(node, input_id, others)
+        used = _used(*way_to_input(node, input_id, others), self.make)
         require_planned_joins(node, input_id, ids.values())
         partitions = [leaf.partitions()[0] for leaf in made.values()]
         results = self._runner.results(frame._jdf.toArrowBatchRdd(node), partitions)
-        used = _used(way, scan, self.make)
         schema = None if records is None else records.fields
         fields = [] if schema is None else [name for name in used if name in schema.names]
         return CompiledPlan(
@@ -453,9 +459,10 @@ class QuerySession:
         node = self.make.with_children(node, made)
         return joined_in_place(node, self.make) if is_of_leaves else node
 
-    def _prepared(self, plan: Any) -> Any:
+    def _prepared(self, plan: Any, input_id: int, others: Sequence[str]) -> Any:
         """Return a physical plan as Spark would execute it: with broadcasts and compiled code."""
-        return self.make.spark.execution.QueryExecution.prepareExecutedPlan(self.java, plan)
+        made = self.make.spark.execution.QueryExecution.prepareExecutedPlan(self.java, plan)
+        return in_one_partition(made, input_id, self.make) if "WindowExec" in others else made
 
     def _leaf(self, schema: pa.Schema) -> Any:
         """Return an RDD with one partition of no rows, which may be replaced."""

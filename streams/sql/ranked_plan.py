@@ -1,4 +1,4 @@
-"""Ranks the rows of groups that were kept together with new ones, for `rank()` and `dense_rank()`.
+"""Ranks the rows of groups that were kept together with new ones; see `ranked_rows`.
 
 Unlike the buffers of Spark's functions, the array of a group is a plain column: only an operator
 over all rows of a group can say which of them are within the limit.
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.java_objects import items
-from kafka_pipeline.streams.sql.ranked_rows import KEPT, NUMBER, ROW, SORTED_BY, Ranking
+from kafka_pipeline.streams.sql.ranked_rows import KEPT, NUMBER, RANKS, ROW, SORTED_BY, Ranking
 from kafka_pipeline.streams.sql.spec import quoted
 from kafka_pipeline.streams.sql.split_aggregate import AggregateParts
 
@@ -89,11 +89,15 @@ def _ranked(
     times = [name for place, name in enumerate(buffers) if place != kept_at]
     each = rows.select(*groups, *times, F.explode(buffers[kept_at]).alias(_EACH))
     by_group = Window.partitionBy(*groups)
-    rank = {"rank": F.rank, "dense_rank": F.dense_rank}[ranking.function]
-    place = rank().over(by_group.orderBy(F.col(f"{_EACH}.{ROW}.{SORTED_BY}")))
+    row = F.col(f"{_EACH}.{ROW}").alias(ROW)
+    if ranking.function in RANKS:
+        rank = {"rank": F.rank, "dense_rank": F.dense_rank}[ranking.function]
+        place = rank().over(by_group.orderBy(F.col(f"{_EACH}.{ROW}.{SORTED_BY}")))
+    else:
+        # The columns that order rows which tie follow in the struct.
+        place = F.row_number().over(by_group.orderBy(row))
     ranked = each.withColumn(NUMBER, place)
     is_within = F.col(NUMBER) <= ranking.size
-    row = F.col(f"{_EACH}.{ROW}").alias(ROW)
 
     def collected(condition: Column, version: Column) -> Column:
         return F.sort_array(F.collect_list(F.when(condition, version)))

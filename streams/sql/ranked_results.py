@@ -1,4 +1,4 @@
-"""What changes in the results of `rank()` and `dense_rank()`, by key."""
+"""What changes in the results of functions that rank rows, by key."""
 
 from __future__ import annotations
 

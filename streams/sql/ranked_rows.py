@@ -1,6 +1,7 @@
-"""Rewrites `rank()` and `dense_rank()` with a limit as an aggregate, on Spark's analyzed plans.
+"""Rewrites functions that rank rows as an aggregate, on Spark's analyzed plans.
 
-A group keeps all rows whose rank is within the limit, in an array of structs: whether the row was
+They are `rank()` and `dense_rank()`, and `row_number()` without a limit. A group keeps all rows
+whose rank is within the limit, in an array of structs: whether the row was
 kept before the batch, its place, and the row, which begins with a struct of what ORDER BY compares.
 Of a batch, only rows within the limit come into it. `ranked_plan` ranks them together with those
 that were kept.
@@ -17,6 +18,10 @@ from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.plan import PlanStep
 
 RANKS = ("rank", "dense_rank")
+"""The functions that give rows that tie one place."""
+
+ALL_ROWS = 2**31 - 1
+"""The limit of a query that has none: the largest number that a row can have."""
 
 KEPT, NUMBER, ROW = "kept", "place", "row"
 """The fields of a version of a row."""
@@ -27,7 +32,7 @@ SORTED_BY = "by"
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """How rows are ranked: a `function` of `RANKS`, and the largest rank that is kept.
+    """How rows are ranked: a function of SQL, and the largest rank that is kept.
 
     A group with more than `max_rows` rows is an error. `window` is the operator that ranks rows.
     """
@@ -36,6 +41,12 @@ class Ranking:
     size: int
     max_rows: int
     window: Any
+
+    @property
+    def limited(self) -> str:
+        """The function with its limit, as the content of a state has it."""
+        limit = "of all rows" if self.size == ALL_ROWS else f"up to {self.size}"
+        return f"{self.function}() {limit}"
 
 
 def collected(

@@ -253,6 +253,9 @@ def _shape(
         "" if column is None else names.get(id_of(column), "")
         for column in (query_groups.window_column, query_groups.key_column)
     )
+    if query_groups.key_column is not None and not key_column:
+        # Spark leaves out an alias that changes nothing, as in `SELECT DISTINCT key AS key`.
+        key_column = names.get(query_groups.record_key_id, "")
     order_column = ""
     if isinstance(window, SessionSpec):
         order_column = groups.names[-1]
@@ -275,7 +278,7 @@ def _shape(
     if best is not None and ranking is None:
         content["best"] = [best.size, *best.order]
     elif best is not None and ranking is not None:
-        content["ranked"] = [f"{ranking.function}() up to {ranking.size}", *best.order]
+        content["ranked"] = [ranking.limited, *best.order]
     return StateShape(
         groups,
         buffers,

@@ -94,8 +94,8 @@ class StateShape:
     group's records.
 
     `best` is how many rows a `row_number()` keeps of a group, and 0 without one. `ranked` is the
-    function if the query ranks rows, `rank` or `dense_rank`, and otherwise "". `loses_rows` says
-    that a result may go while the key to delete is unknown.
+    function if the query ranks rows, `rank`, `dense_rank` or a `row_number` that keeps all of them,
+    and otherwise "". `loses_rows` says that a result may go while the key to delete is unknown.
 
     `empty` is a row of buffers: those of a group without records. Over a changelog, `row_count` is
     the buffer with the number of rows of a group; otherwise it is "". There, a value in `values`

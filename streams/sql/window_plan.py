@@ -106,14 +106,38 @@ def with_order(aggregate: Any, rdd_id: int, make: Catalyst) -> Any:
     """Return an aggregate by the `ORDER` of records too, which does not merge sessions."""
     child = with_column(items(aggregate.children())[0], ORDER, rdd_id, make)
     order = input_column(child, ORDER, rdd_id)
-    # The mark is what makes Spark merge sessions.
-    unmarked = make.spark.types.Metadata.empty()
-    grouping = [
-        column.withMetadata(unmarked) if is_session(column) else column
-        for column in items(aggregate.groupingExpressions())
-    ]
+    grouping = items(aggregate.groupingExpressions())
+    sessions = {id_of(column) for column in grouping if is_session(column)}
+    unmarked = [_unmarked(column, sessions, make) for column in grouping]
     columns = items(aggregate.aggregateExpressions())
-    return make.aggregate([*grouping, order], columns, child, aggregate.hint())
+    child = _with_unmarked(child, sessions, rdd_id, make)
+    return make.aggregate([*unmarked, order], columns, child, aggregate.hint())
+
+
+def _with_unmarked(plan: Any, sessions: set[int], rdd_id: int, make: Catalyst) -> Any:
+    """Return a plan whose columns with these ids have no mark.
+
+    The mark is what makes Spark merge sessions. Its optimizer takes it from the operators below.
+    """
+    step = step_to_input(plan, rdd_id)
+    if step is None:
+        return plan
+    child = _with_unmarked(step.children[step.index], sessions, rdd_id, make)
+    if kind(plan) != "Project":
+        return step.over(child, make)
+    given = [_unmarked(column, sessions, make) for column in items(plan.projectList())]
+    return make.project(given, child)
+
+
+def _unmarked(column: Any, sessions: set[int], make: Catalyst) -> Any:
+    if id_of(column) not in sessions:
+        return column
+    nothing = make.spark.types.Metadata.empty()
+    if kind(column) != "Alias":
+        return column.withMetadata(nothing)
+    none, id_ = make.seq([]), column.exprId()
+    make_alias = make.expressions.Alias
+    return make_alias(column.child(), column.name(), id_, none, make.some(nothing), none)
 
 
 def _require_record_time(name: str, start: Any, child: Any, time_id: int, rdd_id: int) -> None:

@@ -175,6 +175,61 @@ def test_job_gets_more_tasks_and_fewer_while_all_is_killed(job: Engine, tmp_path
     }
 
 
+FRAMES = """
+- id: Framed
+  type: sql
+  query: >
+    SELECT key, concat_ws(' ', value,
+      lag(value, 1, '-') OVER (PARTITION BY reverse(key) ORDER BY timestamp),
+      count(*) OVER (PARTITION BY reverse(key) ORDER BY timestamp
+                     RANGE BETWEEN INTERVAL '40 seconds' PRECEDING AND CURRENT ROW)) AS value
+    FROM input
+  grace: 1 min
+  to: [sink]
+"""
+FRAME_STEP_MS = 10_000
+
+
+@pytest.mark.long
+def test_frames_get_more_tasks_and_fewer_while_a_task_manager_is_killed(
+    job: Engine, tmp_path: Path
+) -> None:
+    """Each record has one result, of the records before it, whichever task has its group."""
+
+    def rescale(parallelism: int) -> None:
+        folder, tasks = str(tmp_path / f"to-{parallelism}"), 2 + parallelism
+        options = ["--parallelism", str(parallelism), "--savepoint", folder]
+        job.run_command("rescale", *options, "--yes")
+        job.wait_until(lambda status: all_run([0, 1])(status) and len(status.tasks) == tasks)
+        writer.go_on(40)
+
+    job.write_pipeline(FRAMES)
+    job.start_job_manager()
+    victim = job.start_task_manager(0)
+    job.start_task_manager(1)
+    job.wait_until(all_run([0, 1]))
+    start_ms = wall_clock_ms() - 24 * HOUR_MS
+    with Writer(job, lambda number: start_ms + number * FRAME_STEP_MS) as writer:
+        writer.go_on(40)
+        rescale(5)
+        victim.kill()
+        job.start_task_manager(0)
+        job.wait_until(all_run([0, 1]))
+        rescale(1)
+    rounds = writer.rounds
+    writer.write_round(start_ms + 12 * HOUR_MS)
+    sink = job.config.sink_topic
+    job.wait_until_done({sink: KEYS * rounds})
+    found: dict[bytes | None, list[bytes]] = {}
+    for key, value in job.read(sink):
+        found.setdefault(key, []).append(value or b"")
+    wanted = [
+        b"%d %s %d" % (number, b"%d" % (number - 1) if number else b"-", min(number + 1, 5))
+        for number in range(rounds)
+    ]
+    assert found == {b"k%d" % key: wanted for key in range(KEYS)}
+
+
 RENAMED = """
 - {id: First, was: Forwarder, type: forward, to: [Adder]}
 - {id: Adder, type: sum, to: [Total]}

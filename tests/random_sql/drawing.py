@@ -149,7 +149,10 @@ def _placed(chance: random.Random, function: str) -> Query:
         f"{chance.choice(('', '', ' NULLS FIRST', ' NULLS LAST'))}"
         for _ in range(chance.choice((1, 1, 2)))
     )
-    limits = ("place = 1", "place <= 2", "place < 4", "place BETWEEN 1 AND 2", "place IN (1, 3)")
+    limits = (
+        *("place = 1", "place <= 2", "place < 4", "place BETWEEN 1 AND 2", "place IN (1, 3)"),
+        *("", "place >= 2"),
+    )
     # Without a window in the key, a row is known by its place and PARTITION BY.
     on_close = found is not None
     return Query(

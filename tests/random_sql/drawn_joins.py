@@ -121,6 +121,14 @@ def joined_groups(chance: random.Random) -> Query:
     for on in conditions_on.values():
         if chance.random() < 0.3:
             on.append("p.timestamp <= o.timestamp + INTERVAL 2 HOURS")
+    lateral, many = "", tuple[str, ...]()
+    arrays = {name: kind for name, kind in sides.columns.items() if kind in ARRAYS}
+    if arrays and chance.random() < 0.5:
+        name, kind = chance.choice([*arrays.items()])
+        outer = chance.choice(("", "OUTER "))
+        lateral = f" LATERAL VIEW {outer}explode({name}) e AS many"
+        sides.columns["e.many"] = ARRAYS[kind]
+        many = ("e.many",)
     drawing = Drawing(chance, sides.columns)
     where = conditions(chance, drawing) if chance.random() < 0.5 else ()
     if chance.random() < 0.5:
@@ -134,7 +142,7 @@ def joined_groups(chance: random.Random) -> Query:
             for alias, on in conditions_on.items()
         )
     settings: dict[str, Any] = {
-        "source": source,
+        "source": f"{source}{lateral}",
         "inputs": sides.schemas,
         "where": where,
         "joined": aliases,
@@ -152,8 +160,8 @@ def joined_groups(chance: random.Random) -> Query:
             shape,
             items=columns(chance, drawing, 3),
             groups=groups,
-            order=(order, *address),
-            limit=chance.choice(("place = 1", "place <= 2", "place BETWEEN 2 AND 3")),
+            order=(order, *address, *many),
+            limit=chance.choice(("place = 1", "place <= 2", "place BETWEEN 2 AND 3", "")),
             **settings,
         )
     aggregates = Aggregates(chance, drawing, records=Records.RESULTS)

@@ -128,7 +128,7 @@ class Query:
     """`ORDER BY` of the best rows."""
     function: str = "row_number"
     limit: str = ""
-    """Which places the best rows have."""
+    """Which places the best rows have; all of them without a condition."""
     outer: tuple[str, ...] = ()
     """Conditions in a query around the groups, the frames or the best rows."""
     how: str = ""
@@ -265,10 +265,11 @@ class Query:
         number = (
             f"{self.function}() OVER (PARTITION BY {by} ORDER BY {', '.join(self.order)}{ties})"
         )
-        conditions = " AND ".join((self.limit, *self.outer))
+        conditions = " AND ".join(filter(None, (self.limit, *self.outer)))
+        where = f" WHERE {conditions}" if conditions else ""
         return (
             f"SELECT concat_ws('{SEPARATOR}', {', '.join(parts)}) AS key, {names} FROM "
-            f"(SELECT {columns}, {number} AS place FROM {source}) WHERE {conditions}"
+            f"(SELECT {columns}, {number} AS place FROM {source}){where}"
         )
 
     def pipeline(self, folder: str) -> str:

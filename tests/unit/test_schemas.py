@@ -232,6 +232,7 @@ SOURCE = {
     "topic": "orders",
     "key": "string",
     "value": "json",
+    "schema": "time STRING",
     "timestamp": {"field": "time", "unit": "s", "on_invalid": "partition_time"},
     "auto_offset_reset": "latest",
     "feedback": True,
@@ -256,6 +257,7 @@ ONLY_THE_LOADER_SEES = re.compile(
     "|store .* has a (retention|window_size)_ms of"
     "|belongs to a (query|function|join of two inputs) with"
     "|slide must not be above window"
+    "|under sources, none is given"
 )
 
 
@@ -440,7 +442,6 @@ def test_both_know_lists_and_variables_in_config_yaml(
         ({"type": "count", "config": {"constant": 1}}, False),
         ({"type": "count", "stores": []}, False),
         ({"type": "sql"}, False),
-        ({"type": "sql", "query": "SELECT 1", "format": "json"}, False),
         ({"type": "sql", "query": "SELECT 1", "schema": "a INT"}, False),
         ({"type": "sql", "query": "SELECT 1", "tables": {"Input": {"format": "csv"}}}, False),
         (

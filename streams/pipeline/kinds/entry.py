@@ -50,8 +50,9 @@ class PipelineFile:
 
     `sources` and `sinks` map the names that the file defines to topics, without those of
     config.yaml; "" replaces a topic that is wrong. `source_specs` says how sources are read that
-    have settings. `places` has the positions of the names in the file. `pinned` says by which Avro
-    schemas queries read sources, by name.
+    have settings, and `source_schemas` which columns queries find in their values. `places` has the
+    positions of the names in the file. `pinned` says by which Avro schemas queries read sources, by
+    name.
     """
 
     root: Value
@@ -59,6 +60,7 @@ class PipelineFile:
     sources: Mapping[str, str] = field(default_factory=dict)
     sinks: Mapping[str, str] = field(default_factory=dict)
     source_specs: Mapping[str, SourceSpec] = field(default_factory=dict)
+    source_schemas: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, Located] = field(default_factory=dict)
     pinned: Mapping[str, SchemaSerde] = field(default_factory=dict)
 

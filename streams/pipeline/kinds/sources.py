@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Choice, Flag, Free, Schema, Section, Text
-from kafka_pipeline.common.config.yaml_positions import Map, Problems, Scalar, describe
+from kafka_pipeline.common.config.yaml_positions import Map, Problems, Scalar, describe, plain
 from kafka_pipeline.common.names import NAME_PATTERN
 from kafka_pipeline.common.pipelines.specs import (
     WALL_CLOCK,
@@ -109,8 +109,15 @@ _EVENTS: Choice[SourceFormat] = Choice(
     choices=get_args(SourceFormat),
     default=None,
 )
-SOURCE_KEYS = (TOPIC, _KEY, _VALUE, TIMESTAMP, _RESET, _FEEDBACK, _CHANGELOG, _EVENTS)
-SOURCE_RULE: Schema = {
+_SCHEMA = Text(
+    name="schema",
+    doc="the columns of JSON values, as in `name STRING, price DOUBLE`, for queries with `format: "
+    "json` that do not give a `schema`",
+    about='the columns of the values, such as "name STRING, price DOUBLE"',
+    default="",
+)
+SOURCE_KEYS = (TOPIC, _KEY, _VALUE, _SCHEMA, TIMESTAMP, _RESET, _FEEDBACK, _CHANGELOG, _EVENTS)
+_DELETIONS: Schema = {
     "if": {
         "properties": {TIMESTAMP.name: {"type": "object"}},
         "required": [TIMESTAMP.name],
@@ -128,7 +135,12 @@ SOURCE_RULE: Schema = {
         }
     },
 }
-"""Deletions of a table have no field with a time."""
+_COLUMNS: Schema = {
+    "if": {"required": [_SCHEMA.name, _VALUE.name], "not": {"required": [_EVENTS.name]}},
+    "then": {"properties": {_VALUE.name: {"const": "json"}}},
+}
+SOURCE_RULES = (_DELETIONS, _COLUMNS)
+"""Deletions of a table have no field with a time. A schema is that of JSON."""
 
 
 def read_source(value: Map, problems: Problems) -> SourceSpec:
@@ -144,9 +156,16 @@ def read_source(value: Map, problems: Problems) -> SourceSpec:
         changelog=fields.boolean(_CHANGELOG),
         format=None if fields.get(_EVENTS.name) is None else fields.choice(_EVENTS),
     )
+    fields.text(_SCHEMA)
     is_wrong = isinstance(given, Map) and spec.value is not None and not has_fields(spec.value)
     if is_wrong and not problems.found_at(fields.at(_VALUE.name)):
         problems.add(fields.at(TIMESTAMP.name), NEEDS_JSON)
+    is_json = spec.value in (None, "json") or spec.format is not None
+    if fields.get(_SCHEMA.name) is not None and not is_json:
+        problems.add(
+            fields.at(_SCHEMA.name),
+            "schema has the columns of JSON: say value: json, or leave it out",
+        )
     time = spec.timestamp
     if spec.is_table and isinstance(time, FieldTime) and time.on_invalid != "partition_time":
         problems.add(
@@ -155,6 +174,12 @@ def read_source(value: Map, problems: Problems) -> SourceSpec:
             "with a time: say on_invalid: partition_time",
         )
     return spec
+
+
+def read_schema(value: Map) -> str:
+    """Return the columns of a source's values as DDL, "" if it does not say them, or wrongly."""
+    given = [plain(pair.value) for pair in value.pairs if pair.key == _SCHEMA.name]
+    return next((each for each in given if isinstance(each, str) and each.strip()), "")
 
 
 class JsonFieldTimestampExtractor(FieldTimestampExtractor):

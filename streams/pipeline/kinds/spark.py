@@ -90,8 +90,8 @@ OUT_VALUE = RowSerdeKey(
 )
 SCHEMA = Text(
     name="schema",
-    doc="the columns of the values of `format: json`, as in `name STRING, price DOUBLE`; required "
-    "there. With `format: avro`, those of inputs that are not Avro",
+    doc="the columns of the values of `format: json`, as in `name STRING, price DOUBLE`; default: "
+    "what the sources say. With `format: avro`, those of inputs that are not Avro",
     about='the columns of the values, such as "name STRING, price DOUBLE"',
     default="",
 )
@@ -112,7 +112,6 @@ class Spark(Kind[Q]):
     rules: ClassVar[Sequence[Schema]] = (
         {
             "if": {"properties": {FORMAT.name: {"const": _JSON}}, "required": [FORMAT.name]},
-            "then": {"required": [SCHEMA.name]},
             "else": {"properties": {LENIENT.name: False}},
         },
         {
@@ -376,12 +375,11 @@ def read_written(
 ) -> Written:
     """Return how values are written; the schema is "" if each input has its own in `schemas`.
 
-    With `format: avro`, it is also "" if it is not given: then `with_columns` finds it.
+    It is also "" if it is not given: then it is that of the sources; see `with_source_schemas` and,
+    for Avro, `with_columns`.
     """
     format_ = fields.choice(FORMAT)
     has_columns = format_ in (_JSON, _AVRO)
-    if format_ == _JSON and fields.get(SCHEMA.name) is None:
-        fields.require(SCHEMA)
     for key in (SCHEMA, OUT_VALUE):
         if not has_columns and fields.get(key.name) is not None:
             problems.add(fields.at(key.name), f"{key.name} belongs to format: json or avro")

@@ -81,6 +81,17 @@ def test_row_of_the_earlier_record_wins_a_tie_whenever_it_comes(shared: OpenedOn
     job.close()
 
 
+def test_structs_are_kept_with_the_best_rows(shared: OpenedOnce) -> None:
+    source = "(SELECT *, named_struct('n', n, 'of', customer) AS o FROM input)"
+    query = best("concat(key, '-', place) AS key, o", "key", "WHERE place <= 1", "o", source)
+    job = Job(pipeline(query), shared)
+    job.send([{"key": "a", "n": 5, "customer": "x", "at": 0}])
+    job.restart()
+    job.send([{"key": "a", "n": 5, "customer": "b", "at": 1}])
+    assert [each.value["o"] for each in job.take()] == [{"n": 5, "of": "x"}, {"n": 5, "of": "b"}]
+    job.close()
+
+
 def test_row_that_where_leaves_out_is_deleted(shared: OpenedOnce) -> None:
     query = best("concat(key, '-', place) AS key, customer", "key").replace(
         "place <= 2", "place <= 2 AND customer <> 'hidden'"
@@ -239,16 +250,6 @@ def test_content_changes_with_what_is_kept(local: LocalQueries, changed: str, fo
 
 
 REFUSED = [
-    (
-        best(where=""),
-        "row_number() without a limit would keep all rows of a group: write SELECT … FROM "
-        "(SELECT …, row_number() OVER (…) AS place FROM …) WHERE place <= 3",
-    ),
-    (best(where="WHERE place >= 2"), "without a limit"),
-    (best(where="WHERE place <= 2 OR n > 3"), "without a limit"),
-    (best(where="WHERE place <= n"), "without a limit"),
-    (best(where="WHERE place <= 2.5D"), "without a limit"),
-    (best(where="WHERE place + 1 <= 2"), "without a limit"),
     (best(where="WHERE place < 1"), "row_number() begins with 1, so no row has place <= 0"),
     (
         best(where="WHERE place <= 10001"),

@@ -85,7 +85,8 @@ def test_updates_end_with_what_all_records_at_once_give(
 
 
 @pytest.mark.parametrize(
-    "columns", ["key, n", "customer AS key, n", "key, n, date_trunc('HOUR', timestamp) AS h"]
+    "columns",
+    ["key, n", "key AS key, n", "customer AS key, n", "key, n, date_trunc('HOUR', timestamp) AS h"],
 )
 def test_distinct_rows_are_given_once(shared: OpenedOnce, seeds: list[int], columns: str) -> None:
     at_once = (

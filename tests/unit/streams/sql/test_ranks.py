@@ -1,4 +1,4 @@
-"""`rank()` and `dense_rank()` with a limit: what they give, keep and refuse."""
+"""`rank()` and `dense_rank()`, and numbers of all rows of a group: what they give and refuse."""
 
 from __future__ import annotations
 
@@ -186,12 +186,21 @@ def test_rows_of_updates_need_a_key_of_their_own(
         Job(pipeline(query), shared)
 
 
+def test_key_may_be_made_of_an_expression_that_is_in_partition_by_too(shared: OpenedOnce) -> None:
+    query = ranked("concat(c, n) AS key, place", "upper(customer)")
+    query = query.replace("SELECT *,", "SELECT *, upper(customer) AS c,")
+    Job(pipeline(query), shared).close()
+    with pytest.raises(QueryError, match="so the place does not tell them apart"):
+        Job(pipeline(query.replace("BY upper", "BY lower")), shared)
+
+
 @pytest.mark.parametrize(
     ("changed", "found"),
     [
         (ranked("concat(key, customer, '!') AS key, n"), ""),
         (ranked(limit="place <= 3"), "were rank() up to 2, int DESC NULLS LAST, now rank() up to"),
         (ranked(function="dense_rank"), "now dense_rank() up to 2"),
+        (ranked(limit="place >= 2"), "now rank() of all rows"),
         (ranked(function="row_number"), "the aggregate functions were"),
     ],
 )
@@ -201,6 +210,57 @@ def test_state_belongs_to_a_function_and_a_limit(
     kept = opened(local, ranked()).shape.content
     said = difference(kept, opened(local, changed).shape.content)
     assert (found in said) if found else not said
+
+
+@pytest.mark.parametrize(
+    "limit", ["place >= 1", "place <= 2 OR n > 3", "place <= n", "place <= 2.5D", "place + 1 <= 2"]
+)
+def test_condition_that_does_not_limit_places_keeps_all_rows(
+    local: LocalQueries, limit: str
+) -> None:
+    query = ranked(groups="customer", select="n", limit=limit, function="row_number")
+    assert '"row_number() of all rows"' in opened(local, query).shape.content
+
+
+def test_all_rows_of_a_group_are_numbered_and_a_row_in_between_moves_the_others(
+    shared: OpenedOnce,
+) -> None:
+    query = ranked("concat(key, '-', place) AS key, customer", function="row_number", limit="true")
+    job = Job(pipeline(query), shared)
+    job.send([row("x", 5, 0), row("y", 7, 1), row("z", 5, 2)])
+    assert [each[1:4] for each in job.take()] == [
+        ("a-1", {"customer": "y"}, 2 * MINUTE_MS),
+        ("a-2", {"customer": "x"}, 2 * MINUTE_MS),
+        ("a-3", {"customer": "z"}, 2 * MINUTE_MS),
+    ]
+    job.restart()
+    # Of rows that tie, the earlier record comes first, whenever it arrives.
+    job.send([row("v", 5, 1)])
+    assert [each[1:3] for each in job.take()] == [
+        ("a-3", {"customer": "v"}),
+        ("a-4", {"customer": "z"}),
+    ]
+    job.close()
+
+
+def test_number_that_names_no_row_needs_a_key_with_it(shared: OpenedOnce) -> None:
+    for select in ("concat(key, '-', customer) AS key, place", "concat(key, place) AS key, n"):
+        Job(pipeline(ranked(select, function="row_number", limit="true")), shared).close()
+    with pytest.raises(QueryError, match="a row may move to another place, and the result with"):
+        Job(pipeline(ranked("key, place, n", function="row_number", limit="true")), shared)
+
+
+def test_group_of_numbered_rows_has_a_limit_of_its_own(shared: OpenedOnce) -> None:
+    query = ranked(function="row_number", limit="true")
+    job = Job(pipeline(query, "max_collected: 2\n  on_error: skip"), shared)
+    job.send([row("x", 5, 0), row("y", 6, 1), row("z", 7, 2), row("z", 1, 3, key="b")])
+    assert job.skipped == 1
+    assert job.latest() == {
+        "a-y": {"place": 1, "n": 6},
+        "a-x": {"place": 2, "n": 5},
+        "b-z": {"place": 1, "n": 1},
+    }
+    job.close()
 
 
 def test_columns_of_a_row_may_be_only_the_place(local: LocalQueries) -> None:

@@ -1,4 +1,4 @@
-"""`rank()` and `dense_rank()` in random batches, compared with Spark on all records at once."""
+"""Ranks and numbers of rows in random batches, compared with Spark on all records at once."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from tests.unit.streams.sql.random_rows import (
 pytestmark = pytest.mark.integration
 
 HOUR = "(SELECT *, window(timestamp, '1 hour') AS w FROM input)"
+HOPS = "(SELECT *, window(timestamp, '1 hour', '20 minutes') AS w FROM input)"
 AT = "date_format(w.start, 'HH:mm')"
 
 QUERIES = [
@@ -31,6 +32,10 @@ QUERIES = [
     ("rank", "key, w", "n", "place = 1", HOUR),
     ("dense_rank", "customer, w", "n DESC", "place <= 2 AND amount > 0", HOUR),
     ("rank", "customer, w", "amount DESC NULLS FIRST", "place IN (1, 3)", HOUR),
+    ("row_number", "customer", "n DESC, tags", "place >= 2 AND amount > 0", "input"),
+    ("row_number", "key, w", "amount, tags", "true", HOPS),
+    ("rank", "customer, w", "n DESC", "place <= 2", HOPS),
+    ("dense_rank", "key", "n DESC", "true", "input"),
 ]
 
 

@@ -72,6 +72,13 @@ def results(query: str, more: str, queries: OpenedOnce, rows: Sequence[Row] = RO
             "collect_list(n) AS l FROM input GROUP BY session_window(timestamp, '5 minutes'), key",
         ),
         (
+            f"SELECT key, window_start, window_end, sum(n) AS s FROM TABLE({SESSION}) "
+            "WHERE n <> 1 GROUP BY window_start, window_end, key",
+            "SELECT key, session_window.start AS window_start, session_window.end AS window_end, "
+            "sum(n) AS s FROM input WHERE n <> 1 "
+            "GROUP BY session_window(timestamp, '5 minutes'), key",
+        ),
+        (
             "SELECT key, window_start, n, place FROM (SELECT *, row_number() OVER (PARTITION BY "
             f"window_start, window_end, key ORDER BY n DESC) AS place FROM TABLE({TUMBLE})) "
             "WHERE place <= 2",
@@ -87,7 +94,7 @@ def results(query: str, more: str, queries: OpenedOnce, rows: Sequence[Row] = RO
             f"GROUP BY key, {HOURLY}",
         ),
     ],
-    ids=["tumble", "hop", "session", "best rows", "passed on"],
+    ids=["tumble", "hop", "session", "some of a session", "best rows", "passed on"],
 )
 def test_results_are_those_of_the_window_functions(
     query: str, same: str, more: str, shared: OpenedOnce
