@@ -55,8 +55,9 @@ class IcebergTable:
         except ImportError as error:
             raise missing_extra(error) from error
         self._errors: Any = errors
+        self._quoting = (sql.SQLAlchemyError, errors.RESTError)
         self._passing = (
-            *(OSError, ValueError, sql.SQLAlchemyError, errors.RESTError),
+            *(*self._quoting, OSError, ValueError),
             *(errors.CommitFailedException, errors.ValidationException),
             *(errors.NoSuchTableError, errors.NoSuchNamespaceError, errors.TableAlreadyExistsError),
         )
@@ -170,7 +171,10 @@ class IcebergTable:
         try:
             yield
         except self._passing as error:
-            raise TransactionFailedError(f"table {self._name}: {error}") from error
+            # Databases and servers may quote a login, which may come from references.
+            words = type(error).__name__ if isinstance(error, self._quoting) else str(error)
+            what = f"table {self._name}: "
+            raise TransactionFailedError(f"{what}{error}", shown=f"{what}{words}") from error
         finally:
             if hasattr(self, "_catalog"):
                 # Nothing is idle between two commits.

@@ -19,7 +19,12 @@ import pytest
 from pyiceberg.transforms import DayTransform
 
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.kafka.clients import FencedError, NonRetriableError
+from kafka_pipeline.common.kafka.clients import (
+    FencedError,
+    NonRetriableError,
+    TransactionFailedError,
+)
+from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.tables.iceberg import POSITION
 from tests.memory.table_jobs import (
@@ -32,7 +37,7 @@ from tests.memory.table_jobs import (
     StoppedError,
     before_commit,
 )
-from tests.postgres import Database
+from tests.postgres import USER, Database
 
 
 @pytest.fixture
@@ -99,6 +104,12 @@ def test_a_catalog_may_be_in_postgresql(
     owner.drop()
     assert job.rows() == [(0, 1), (0, 1), (1, 2), (1, 2)]
     assert job.position == 2
+    spec = job.replica.spec
+    assert isinstance(spec, TableSinkSpec)
+    uri = spec.catalog["uri"].replace("correct", "wrong")
+    with pytest.raises(TransactionFailedError, match=USER) as caught:
+        job.owner(job.changed(catalog={**spec.catalog, "uri": uri})).start()
+    assert caught.value.shown == "table shop.orders: OperationalError"
 
 
 def test_rows_are_written_into_a_table_that_others_partitioned(iceberg: IcebergJob) -> None:
