@@ -81,7 +81,7 @@ class _EndlessReader:
     paused: set[Partition] = field(default_factory=set)
     group_metadata = None
 
-    def committed(self, partitions: Sequence[Partition], _: float) -> dict[Partition, Committed]:
+    def committed(self, partitions: Sequence[Partition], *_: Any) -> dict[Partition, Committed]:
         return {partition: Committed(0, 0) for partition in partitions}
 
     def assign(self, positions: Mapping[Partition, int]) -> None:

@@ -39,6 +39,8 @@ class TaskStores:
         self.stores: dict[str, BytesStore] = {}
         self._unproven: dict[str, int] = {}
         """The ends of state topics up to which stores were restored, as their leaders said."""
+        self._sent: dict[str, int] = {}
+        """How many records the first transaction has sent to each of these topics."""
 
     @property
     def definitions(self) -> Sequence[StoreBuilder[Any, Any]]:
@@ -119,12 +121,14 @@ class TaskStores:
         closed itself and lost its uncommitted changes while user code went on.
         """
         for builder in self._builders:
-            store, topic = self.stores[builder.name], self._topics.get(builder.name)
+            store, topic = self.stores[builder.name], self._topics.get(builder.name, "")
             store.require_open()
-            if topic in self._unproven and not store.uncommitted:
-                store.put(*next(store.entries(), (NO_KEY, None)))
+            if topic in self._unproven:
+                if not store.uncommitted:
+                    store.put(*next(store.entries(), (NO_KEY, None)))
+                self._sent[topic] = len(store.uncommitted)
             if builder.logged and store.uncommitted:
-                producer.send_state(self._topics[builder.name], number, store.uncommitted)
+                producer.send_state(topic, number, store.uncommitted)
 
     @property
     def are_proven(self) -> bool:
@@ -138,10 +142,8 @@ class TaskStores:
         give them. Nobody else writes to these partitions, since former owners are fenced. Raises
         `TransactionFailedError` if there are records in between, which the stores lack.
         """
-        for builder in filter(attrgetter("logged"), self._builders):
-            topic = self._topics[builder.name]
-            begin = ends[topic] - len(self.stores[builder.name].uncommitted)
-            restored = self._unproven[topic]
+        for topic, restored in self._unproven.items():
+            begin = ends[topic] - self._sent[topic]
             if begin != restored:
                 raise TransactionFailedError(
                     f"the state was restored up to offset {restored} of {topic}, where its leader "
