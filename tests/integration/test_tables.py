@@ -174,6 +174,7 @@ def test_each_record_is_in_a_delta_table_once_although_a_task_manager_is_killed(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "place", "found"),
     [("iceberg", ICEBERG, in_iceberg), ("parquet", PARQUET, in_parquet)],
