@@ -81,6 +81,9 @@ _MAY_BE_ON_THE_WAY = (
 )
 
 
+_OVER_SORTED = ("SortExec", "InputAdapter", "WholeStageCodegenExec")
+"""What is between an operator that numbers rows and a shuffle."""
+
 _COMPARISONS: dict[str, Comparing] = {
     "LessThan": "<",
     "LessThanOrEqual": "<=",
@@ -237,18 +240,20 @@ class PlanStep:
         return make.with_children(self.node, children)
 
 
-def in_one_partition(plan: Any, rdd_id: int, make: Catalyst) -> Any:
-    """Return a physical plan without shuffles on the way to `input`, which has one partition.
+def in_one_partition(plan: Any, rdd_id: int, make: Catalyst, *, is_sorted: bool = False) -> Any:
+    """Return a physical plan without shuffles for the numbers of rows: there is one partition.
 
     Spark adds them above operators whose partitions it does not know, as those of hopping windows.
+    `is_sorted` says that the operator above `plan` is one that numbers rows, or sorts for it.
     """
-    if kind(plan) == "ShuffleExchangeExec":
-        return in_one_partition(items(plan.children())[0], rdd_id, make)
     step = step_to_input(plan, rdd_id)
     if step is None:
         return plan
     child = step.children[step.index]
-    made = in_one_partition(child, rdd_id, make)
+    if kind(plan) == "ShuffleExchangeExec" and is_sorted:
+        return in_one_partition(child, rdd_id, make)
+    is_below = kind(plan) == "WindowExec" or (is_sorted and kind(plan) in _OVER_SORTED)
+    made = in_one_partition(child, rdd_id, make, is_sorted=is_below)
     return plan if made is child else step.over(made, make)
 
 
