@@ -16,8 +16,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from pyspark.util import _load_from_socket
 
-from kafka_pipeline.streams.sql.catalyst import Catalyst
-
 MOST_IN_CALL = 65_536
 """The bytes of the tables of a batch that are brought in calls."""
 
@@ -25,11 +23,11 @@ MOST_IN_CALL = 65_536
 class JvmBatches:
     """Carries batches between this process and the JVM of a session. One thread at a time."""
 
-    def __init__(self, session: SparkSession, make: Catalyst) -> None:
+    def __init__(self, session: SparkSession) -> None:
         # Looked up once: each name of a package or class is a call to the JVM.
         jvm: Any = session._jvm
         self._context: Any = session.sparkContext
-        self._seq = make.seq
+        self._new_list, self._to_seq = jvm.java.util.ArrayList, jvm.PythonUtils.toSeq
         self._read = jvm.PythonSQLUtils.readArrowStreamFromFile
         self._server = jvm.ArrowIteratorServer
         self._serve = jvm.PythonRDD.serveIterator
@@ -38,7 +36,10 @@ class JvmBatches:
         """Return a table as a Scala Seq of Arrow batches."""
         batches = table.combine_chunks().to_batches()
         if are_small([table]):
-            return self._seq([_bytes(batch) for batch in batches])
+            listed = self._new_list()
+            for batch in batches:
+                listed.add(_bytes(batch))
+            return self._to_seq(listed)
         serializer = ArrowStreamSerializer()
         return self._context._serialize_to_jvm(
             batches, serializer, self._read, self._server

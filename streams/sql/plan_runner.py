@@ -22,7 +22,7 @@ class PlanRunner:
         """The jobs of the query, with which its tables are read too, have the tag `tag`."""
         self._context = session.sparkContext
         self._tag = tag
-        self._batches = JvmBatches(session, make)
+        self._batches = JvmBatches(session)
         is_local = session._jsparkSession.sparkContext().isLocal()
         self._in_place = TasksInPlace(session, self._batches) if is_local else None
         jvm: Any = session._jvm
