@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
@@ -226,6 +227,19 @@ def finite(frame: DataFrame, names: Sequence[str], words: str) -> dict[str, Colu
             refused = F.raise_error(words.format(name=name)).cast(type_)
             checked[name] = F.when(_is_not_finite(column, type_), refused).otherwise(column)
     return checked
+
+
+def finite_fields(records: DataFrame, others: int) -> DataFrame:
+    """Return the records, which raise for a number that is infinite as the float of its column.
+
+    Their fields are between the key and the `others`.
+    """
+    # A field with the name of another column is ambiguous, and no query can read it.
+    counts = Counter(name.casefold() for name in records.columns)
+    fields = records.columns[1 : len(records.columns) - others]
+    names = [name for name in fields if counts[name.casefold()] == 1]
+    words = "{name} has a number beyond the range of its type"
+    return records.withColumns(finite(records, names, words))
 
 
 def _has_floats(type_: DataType) -> bool:

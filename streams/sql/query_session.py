@@ -9,7 +9,6 @@ import logging
 import re
 import threading
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,7 +43,7 @@ from kafka_pipeline.streams.sql.messages import (
     one_line,
     without_values,
 )
-from kafka_pipeline.streams.sql.output import finite, require_plain_types
+from kafka_pipeline.streams.sql.output import finite_fields, require_plain_types
 from kafka_pipeline.streams.sql.plan import (
     PlanStep,
     in_one_partition,
@@ -319,7 +318,7 @@ class QuerySession:
         records = records.select("key", "value.*", *others)
         require_plain_types(records)
         may_be_infinite = self.spec.is_lenient or not isinstance(schema, str)
-        return records if may_be_infinite else _finite(records, len(others))
+        return records if may_be_infinite else finite_fields(records, len(others))
 
     def _parse(self, schema: Schema, table: pa.Table) -> pa.Table:
         """Have Spark read the values of records. The values of late ones are not looked at."""
@@ -570,19 +569,6 @@ def _fields_of(view: DataFrame, taken: Sequence[str]) -> pa.Schema | None:
     if not is_clear or any(each.dataType.simpleString() not in TYPES for each in fields):
         return None
     return to_arrow_schema(StructType(fields), timezone="UTC")
-
-
-def _finite(records: DataFrame, others: int) -> DataFrame:
-    """Return the records, which raise for a number that is infinite as the float of its column.
-
-    Their fields are between the key and the `others`.
-    """
-    # A field with the name of another column is ambiguous, and no query can read it.
-    counts = Counter(name.casefold() for name in records.columns)
-    fields = records.columns[1 : len(records.columns) - others]
-    names = [name for name in fields if counts[name.casefold()] == 1]
-    words = "{name} has a number beyond the range of its type"
-    return records.withColumns(finite(records, names, words))
 
 
 def _rdd_id(raw: DataFrame) -> int:

@@ -23,7 +23,10 @@ ANY_SERDE = (
     ', "avro" or "json_schema", or a map such as {avro: {subject: …}}'
 )
 CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" and "-"'
-KEYS = "the keys are topic, key, value, schema, timestamp, auto_offset_reset, feedback, changelog, format"
+KEYS = (
+    "the keys are topic, key, value, schema, timestamp, auto_offset_reset, feedback, changelog, "
+    "format"
+)
 
 
 def with_source(source: str) -> str:
