@@ -7,7 +7,7 @@ again for each record, and their errors do not name the field.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
@@ -18,6 +18,8 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.validation import ValidationError, validate
 
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.avro_losses import loss_finder
+from kafka_pipeline.common.kafka.avro_types import base_type, named_types, not_null, resolved_type
 from kafka_pipeline.common.kafka.misfit import MisfitError
 
 FRAME_BYTES = {0: 5, 1: 17}
@@ -140,6 +142,7 @@ class AvroWriter:
         self._given = None if self._schema is None else parsed(self._schema, client)
         self._register = register
         self._found: tuple[bytes, Any, str] | None = None
+        self._loss: Callable[[Any], str] | None = None
 
     def __call__(self, value: Any) -> bytes:
         """Return the data of a value; asks the registry at the first call.
@@ -151,6 +154,8 @@ class AvroWriter:
             if not isinstance(value, bytes):
                 raise MisfitError(f"it does not fit {name}: it is a {_kind(value)}, not bytes")
             return frame + value
+        if self._loss is not None and (loss := self._loss(value)):
+            raise MisfitError(f"it does not fit {name}: {loss}")
         stream = BytesIO()
         stream.write(frame)
         try:
@@ -173,6 +178,7 @@ class AvroWriter:
             raise ConfigError(f"subject {subject} has a schema in {found.schema.schema_type}")
         _require_no_rules(found.schema, subject)
         schema = parsed(found.schema, client) if self._given is None else self._given
+        self._loss = loss_finder(schema)
         version = f"version {found.version} (id {found.schema_id})"
         name = f"the schema, {version if found.version else f'id {found.schema_id}'}"
         self._found = b"\0" + found.schema_id.to_bytes(4), schema, name
@@ -213,7 +219,7 @@ class _Comparing:
         reader = resolved_type(reader, self._read)
         match base_type(writer), base_type(reader):
             case ("union", _) | (_, "union"):
-                one, other = _not_null(writer), _not_null(reader)
+                one, other = not_null(writer), not_null(reader)
                 if one is not None and other is not None:
                     yield from self.faults(one, other, path)
             case "record", "record":
@@ -243,14 +249,6 @@ class _Comparing:
                 yield f'field "{place}" is missing, and has no default'
 
 
-def _not_null(schema: Any) -> Any:
-    """Return the only type of a schema that is not null, `None` if it is a union of several."""
-    if not isinstance(schema, list):
-        return None if schema == "null" else schema
-    others = [each for each in schema if each != "null"]
-    return others[0] if len(others) == 1 else None
-
-
 def _unit(schema: Any) -> str:
     """Return what one is in numbers of a type, "" if that is not said."""
     logical = str(schema.get("logicalType", "")) if isinstance(schema, dict) else ""
@@ -262,33 +260,6 @@ def _unit(schema: Any) -> str:
 def _differ(writer: Any, reader: Any, path: str) -> str:
     place = f'field "{path}"' if path else "the value"
     return f"{place} is {_type_name(writer)}, not {_type_name(reader)}"
-
-
-def named_types(schema: Any) -> Mapping[str, Any]:
-    """Return the types of a schema that it may give by their names."""
-    found, waiting = dict[str, Any](), [schema]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, list):
-            waiting += each
-        elif isinstance(each, dict):
-            if "name" in each:
-                found[each["name"]] = each
-            waiting += [each.get("type"), each.get("items"), each.get("values")]
-            waiting += [field["type"] for field in each.get("fields", ())]
-    return found
-
-
-def resolved_type(schema: Any, names: Mapping[str, Any]) -> Any:
-    """Return the definition of a type that is given by its name."""
-    return names.get(schema, schema) if isinstance(schema, str) else schema
-
-
-def base_type(schema: Any) -> str:
-    """Return a type without its logical type and name, such as `record` or `union`."""
-    if isinstance(schema, list):
-        return "union"
-    return str(schema["type"] if isinstance(schema, dict) else schema)
 
 
 def _type_name(schema: Any) -> str:

@@ -16,13 +16,8 @@ from typing import Any
 from fastavro import json_writer, schemaless_reader
 
 from kafka_pipeline.common import json_text
-from kafka_pipeline.common.kafka.avro_codec import (
-    AvroReader,
-    AvroWriter,
-    base_type,
-    named_types,
-    resolved_type,
-)
+from kafka_pipeline.common.kafka.avro_codec import AvroReader, AvroWriter
+from kafka_pipeline.common.kafka.avro_types import base_type, named_types, resolved_type
 from kafka_pipeline.common.kafka.misfit import MisfitError
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kafka_pipeline.common.kafka.avro_codec import base_type, resolved_type
+from kafka_pipeline.common.kafka.avro_types import base_type, resolved_type
 from kafka_pipeline.common.kafka.avro_values import (
     UnfitError,
     is_decimal,

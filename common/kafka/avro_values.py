@@ -21,7 +21,7 @@ from typing import Any
 from uuid import UUID
 
 from kafka_pipeline.common.kafka import connect_values
-from kafka_pipeline.common.kafka.avro_codec import base_type, named_types, resolved_type
+from kafka_pipeline.common.kafka.avro_types import base_type, named_types, resolved_type
 from kafka_pipeline.common.kafka.connect_values import Convert
 
 MOST_DIGITS = 38

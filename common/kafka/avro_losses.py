@@ -1,0 +1,147 @@
+"""Finds what fastavro would write as another value: 2.7 as the int 2, or any text as true.
+
+Everything else that does not fit, fastavro refuses itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from functools import partial
+from math import inf
+from typing import Any
+
+from kafka_pipeline.common.kafka.avro_types import base_type, named_types, not_null, resolved_type
+
+_Loss = tuple[tuple[str, ...], str]
+"""The names of the fields on the way to a value, and what is wrong with it."""
+_Find = Callable[[Any], _Loss | None]
+
+_NUMBERS: Any = (int, float, Decimal)
+_LIMITS: Mapping[str, Any] = {
+    "int": 2**31,
+    "long": 2**63,
+    "float": 3.4028235677973366e38,
+    "double": 2**1024,
+}
+"""The least numbers that are beyond the range of a type."""
+
+
+def loss_finder(schema: Any) -> Callable[[Any], str] | None:
+    """Return a function that says which field of a value would be written as another value.
+
+    The function gives "" if there is none; `None` if no type of the schema needs it. `schema` is as
+    fastavro's `parse_schema` returns it.
+    """
+    find = _Finders(schema).of(schema)
+    if find is None:
+        return None
+
+    def found(value: Any) -> str:
+        try:
+            loss = find(value)
+        except (TypeError, AttributeError, ArithmeticError):
+            return ""  # It is something else, which fastavro refuses.
+        if loss is None:
+            return ""
+        path, words = loss
+        return f'field "{".".join(path)}" {words}' if path else f"it {words}"
+
+    return found
+
+
+class _Finders:
+    """Makes the functions for the types of a schema: `None` where nothing can be lost."""
+
+    def __init__(self, schema: Any) -> None:
+        self._named = named_types(schema)
+        self._of_records: dict[str, _Find | None] = {}
+
+    def of(self, schema: Any) -> _Find | None:
+        schema = resolved_type(schema, self._named)
+        match base_type(schema):
+            case "boolean":
+                return _boolean
+            case "int" | "long" as base:
+                return partial(_whole, base, _LIMITS[base])
+            case "float" | "double" as base:
+                return partial(_real, base, _LIMITS[base])
+            case "union":
+                # Of several types, fastavro takes one that a value fits.
+                inner = not_null(schema)
+                return None if inner is None else _unless_null(self.of(inner))
+            case "array":
+                return _any_of(self.of(schema["items"]), iter)
+            case "map":
+                return _any_of(self.of(schema["values"]), dict.values)
+            case "record":
+                return self._of_record(schema)
+        return None
+
+    def _of_record(self, schema: Any) -> _Find | None:
+        name = schema["name"]
+        if name not in self._of_records:
+            # For a type that contains itself.
+            self._of_records[name] = lambda value: self._of_records[name](value)  # type: ignore[misc]
+            finds = [
+                (field["name"], field.get("default"), find)
+                for field in schema["fields"]
+                if (find := self.of(field["type"])) is not None
+            ]
+            self._of_records[name] = _any_field(finds)
+        return self._of_records[name]
+
+
+def _boolean(value: Any) -> _Loss | None:
+    if value is True or value is False:
+        return None
+    kind = "null or missing" if value is None else f"a {type(value).__name__}"
+    return (), f"is {kind}, not boolean"
+
+
+def _whole(base: str, limit: float, value: Any) -> _Loss | None:
+    if type(value) is int and -limit <= value < limit:
+        return None
+    if not isinstance(value, _NUMBERS) or (-limit <= value < limit and value == int(value)):
+        return None
+    return (), f"is not a whole number, or beyond the range of {base}"
+
+
+def _real(base: str, limit: float, value: Any) -> _Loss | None:
+    if type(value) is float and -limit < value < limit:
+        return None
+    if isinstance(value, _NUMBERS) and limit <= abs(value) != inf:
+        return (), f"is beyond the range of {base}"
+    return None
+
+
+def _unless_null(find: _Find | None) -> _Find | None:
+    if find is None:
+        return None
+
+    def of_union(value: Any) -> _Loss | None:
+        # fastavro takes a type's name and a value, too.
+        plain = value[1] if isinstance(value, tuple) else value
+        return None if plain is None else find(plain)
+
+    return of_union
+
+
+def _any_of(find: _Find | None, items: Callable[[Any], Iterable[Any]]) -> _Find | None:
+    if find is None:
+        return None
+    return lambda value: next(filter(None, map(find, items(value))), None)
+
+
+def _any_field(finds: Sequence[tuple[str, Any, _Find]]) -> _Find | None:
+    if not finds:
+        return None
+
+    def find(value: Any) -> _Loss | None:
+        for name, default, of_field in finds:
+            if (loss := of_field(value.get(name, default))) is not None:
+                path, words = loss
+                return (name, *path), words
+        return None
+
+    return find
