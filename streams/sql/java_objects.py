@@ -25,7 +25,8 @@ from py4j.protocol import (
 
 from kafka_pipeline.streams.sql.java_class import java_class
 
-_RELEASE_INTERVAL_S = 0.05
+_RELEASE_INTERVAL_S = 1.0
+"""As long as py4j's own worker waits if there is nothing to release."""
 _KEPT = (ENTRY_POINT_OBJECT_ID, GATEWAY_SERVER_OBJECT_ID)
 """The objects that belong to the JVM's side of py4j."""
 
