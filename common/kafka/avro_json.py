@@ -17,7 +17,7 @@ from fastavro import json_writer, schemaless_reader
 
 from kafka_pipeline.common import json_text
 from kafka_pipeline.common.kafka.avro_codec import AvroReader, AvroWriter
-from kafka_pipeline.common.kafka.avro_types import base_type, named_types, resolved_type
+from kafka_pipeline.common.kafka.avro_types import base_type, label_of, named_in, resolved_type
 from kafka_pipeline.common.kafka.misfit import MisfitError
 
 
@@ -47,7 +47,7 @@ class AvroJsonWriter(AvroWriter):
         _, schema, name = self._found or self._find()
         try:
             plain = json_text.decode(json_text.dumps(value))
-            return super().__call__(_from_json(plain, schema, named_types(schema), ""))
+            return super().__call__(_from_json(plain, schema, named_in(schema), ""))
         except MisfitError:
             raise
         except ValueError as error:
@@ -64,7 +64,7 @@ def _from_json(given: Any, schema: Any, named: Mapping[str, Any], path: str) -> 
         case "union", None:
             return None
         case "union", _:
-            types = {_label(each): each for each in schema}
+            types = {label_of(each, named): each for each in schema}
             if not isinstance(given, dict) or len(given) != 1 or not given.keys() <= types.keys():
                 known = " or ".join(f'{{"{each}": …}}' for each in types if each != "null")
                 null = " or null" if "null" in types else ""
@@ -89,10 +89,6 @@ def _from_json(given: Any, schema: Any, named: Mapping[str, Any], path: str) -> 
         case (("bytes" | "fixed"), str()):
             return given.encode("latin-1")
     return given
-
-
-def _label(schema: Any) -> str:
-    return str(schema.get("name", schema["type"])) if isinstance(schema, dict) else str(schema)
 
 
 def _place(path: str) -> str:

@@ -11,7 +11,13 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from kafka_pipeline.common.kafka.avro_types import base_type, named_types, not_null, resolved_type
+from kafka_pipeline.common.kafka.avro_types import (
+    base_type,
+    label_of,
+    members_of,
+    named_in,
+    resolved_type,
+)
 
 _Loss = tuple[tuple[str, ...], str]
 """The names of the fields on the way to a value, and what is wrong with it."""
@@ -54,7 +60,7 @@ class _Finders:
     """Makes the functions for the types of a schema: `None` where nothing can be lost."""
 
     def __init__(self, schema: Any) -> None:
-        self._named = named_types(schema)
+        self._named = named_in(schema)
         self._of_records: dict[str, _Find | None] = {}
 
     def of(self, schema: Any) -> _Find | None:
@@ -67,9 +73,7 @@ class _Finders:
             case "float" | "double" as base:
                 return partial(_real, base, _LIMITS[base])
             case "union":
-                # Of several types, fastavro takes one that a value fits.
-                inner = not_null(schema)
-                return None if inner is None else _unless_null(self.of(inner))
+                return self._of_union(members_of(schema))
             case "array":
                 return _any_of(self.of(schema["items"]), iter)
             case "map":
@@ -77,6 +81,20 @@ class _Finders:
             case "record":
                 return self._of_record(schema)
         return None
+
+    def _of_union(self, members: Sequence[Any]) -> _Find | None:
+        finds = {label_of(each, self._named): self.of(each) for each in members}
+        if not any(finds.values()):
+            return None
+        # Of several types, fastavro itself takes one that a value without a name fits.
+        only = next(iter(finds.values())) if len(finds) == 1 else None
+
+        def find(value: Any) -> _Loss | None:
+            name, plain = value if isinstance(value, tuple) else (None, value)
+            of_type = only if name is None else finds.get(name)
+            return None if plain is None or of_type is None else of_type(plain)
+
+        return find
 
     def _of_record(self, schema: Any) -> _Find | None:
         name = schema["name"]
@@ -113,18 +131,6 @@ def _real(base: str, limit: float, value: Any) -> _Loss | None:
     if isinstance(value, _NUMBERS) and limit <= abs(value) != inf:
         return (), f"is beyond the range of {base}"
     return None
-
-
-def _unless_null(find: _Find | None) -> _Find | None:
-    if find is None:
-        return None
-
-    def of_union(value: Any) -> _Loss | None:
-        # fastavro takes a type's name and a value, too.
-        plain = value[1] if isinstance(value, tuple) else value
-        return None if plain is None else find(plain)
-
-    return of_union
 
 
 def _any_of(find: _Find | None, items: Callable[[Any], Iterable[Any]]) -> _Find | None:

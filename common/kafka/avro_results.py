@@ -10,14 +10,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kafka_pipeline.common.kafka.avro_types import base_type, resolved_type
+from kafka_pipeline.common.kafka.avro_types import base_type, members_of, named_in, resolved_type
 from kafka_pipeline.common.kafka.avro_values import (
     UnfitError,
     is_decimal,
     logical_type,
     member_name,
-    members_of,
-    named_in,
 )
 from kafka_pipeline.common.spark_types import JsonForm, form_of, in_words
 from kafka_pipeline.common.suggest import did_you_mean

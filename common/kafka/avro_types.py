@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -10,7 +10,7 @@ def not_null(schema: Any) -> Any:
     """Return the only type of a schema that is not null, `None` if it is a union of several."""
     if not isinstance(schema, list):
         return None if schema == "null" else schema
-    others = [each for each in schema if each != "null"]
+    others = members_of(schema)
     return others[0] if len(others) == 1 else None
 
 
@@ -39,3 +39,20 @@ def base_type(schema: Any) -> str:
     if isinstance(schema, list):
         return "union"
     return str(schema["type"] if isinstance(schema, dict) else schema)
+
+
+def named_in(schema: Any) -> Mapping[str, Any]:
+    """Return the types of a schema that have a name, by that."""
+    given = schema.get("__named_schemas", {}) if isinstance(schema, dict) else {}
+    return {**given, **named_types(schema)}
+
+
+def members_of(schema: Sequence[Any]) -> list[Any]:
+    """Return the types of a union but null."""
+    return [each for each in schema if base_type(each) != "null"]
+
+
+def label_of(schema: Any, named: Mapping[str, Any]) -> str:
+    """Return the name by which fastavro knows a type of a union."""
+    schema = resolved_type(schema, named)
+    return str(schema.get("name", schema["type"])) if isinstance(schema, dict) else str(schema)

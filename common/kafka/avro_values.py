@@ -21,7 +21,13 @@ from typing import Any
 from uuid import UUID
 
 from kafka_pipeline.common.kafka import connect_values
-from kafka_pipeline.common.kafka.avro_types import base_type, named_types, resolved_type
+from kafka_pipeline.common.kafka.avro_types import (
+    base_type,
+    label_of,
+    members_of,
+    named_in,
+    resolved_type,
+)
 from kafka_pipeline.common.kafka.connect_values import Convert
 
 MOST_DIGITS = 38
@@ -31,7 +37,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _PER_SECOND = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
 _MICROS_OF = {"millis": 1_000, "micros": 1}
-_LIMITS = {"int": 2**31, "long": 2**63}
 _SIMPLE = {
     "boolean": "BOOLEAN",
     "int": "INT",
@@ -255,8 +260,8 @@ def _union_reader(
         only = _reader(members[0], named, made) or _same
         return lambda value: only(value[1] if isinstance(value, tuple) else value)
     merged = _merged(members)
-    labels = {_label(each, named): member_name(each, named) for each in merged}
-    converts = {_label(each, named): _reader(each, named, made) or _same for each in merged}
+    labels = {label_of(each, named): member_name(each, named) for each in merged}
+    converts = {label_of(each, named): _reader(each, named, made) or _same for each in merged}
     nulls = dict.fromkeys(labels.values())
 
     def read(value: Any) -> dict[str, Any]:
@@ -335,12 +340,10 @@ def _writer(schema: Any, named: Mapping[str, Any], made: dict[str, Convert]) -> 
             return lambda value: {
                 key: inner(each) for key, each in _of(dict, value, "a map").items()
             }
-        case "boolean":
-            return _boolean
         case "float" | "double":
             return _float
         case "int" | "long":
-            return _time_writer(found) or partial(_integer, limit=_LIMITS[base])
+            return _time_writer(found) or _integer
         case "bytes" | "fixed":
             size = found.get("size")
             if is_decimal(found):
@@ -392,7 +395,7 @@ def _union_writer(
 ) -> Convert:
     members = members_of(schema)
     has_null = len(members) < len(schema)
-    labels = {member_name(each, named): _label(each, named) for each in members}
+    labels = {member_name(each, named): label_of(each, named) for each in members}
     converts = {member_name(each, named): _writer(each, named, made) for each in members}
 
     def write(value: Any) -> Any:
@@ -435,18 +438,10 @@ def _float(value: Any) -> Any:
     return float(value)
 
 
-def _boolean(value: Any) -> Any:
-    # fastavro would write true for any text.
-    return _of(bool, value, "true or false")
-
-
-def _integer(value: Any, *, limit: int) -> Any:
+def _integer(value: Any) -> Any:
     is_number = isinstance(value, int | Decimal)
     if isinstance(value, bool) or (is_number and value != int(value)):
         raise UnfitError("it is not a whole number, as the schema says")
-    # fastavro would write any number of 64 bits, which others cannot read as an int.
-    if is_number and not -limit <= value < limit:
-        raise UnfitError("it is out of the range of the schema's type")
     return int(value) if is_number else value
 
 
@@ -521,17 +516,6 @@ def _parsed(parse: Callable[[str], Any], value: Any, before: str = "") -> Any:
 # Both ways
 
 
-def named_in(schema: Any) -> Mapping[str, Any]:
-    """Return the types of a schema that have a name, by that."""
-    given = schema.get("__named_schemas", {}) if isinstance(schema, dict) else {}
-    return {**given, **named_types(schema)}
-
-
-def members_of(schema: Sequence[Any]) -> list[Any]:
-    """Return the types of a union but null."""
-    return [each for each in schema if base_type(each) != "null"]
-
-
 def _merged(members: Sequence[Any]) -> list[Any]:
     """Return the types without those that a wider one of them includes."""
     bases = {base_type(each) for each in members}
@@ -539,15 +523,9 @@ def _merged(members: Sequence[Any]) -> list[Any]:
     return [each for each in members if base_type(each) not in narrow]
 
 
-def _label(schema: Any, named: Mapping[str, Any]) -> str:
-    """Return the name by which fastavro knows a type of a union."""
-    schema = resolved_type(schema, named)
-    return str(schema.get("name", schema["type"])) if isinstance(schema, dict) else str(schema)
-
-
 def member_name(schema: Any, named: Mapping[str, Any]) -> str:
     """Return the name of the field that a type of a union has in a struct."""
-    return f"member_{_label(schema, named).rpartition('.')[2]}"
+    return f"member_{label_of(schema, named).rpartition('.')[2]}"
 
 
 def is_decimal(schema: Mapping[str, Any]) -> bool:

@@ -16,6 +16,7 @@ require_packages()
 
 import fastavro  # noqa: E402
 
+from kafka_pipeline.common.kafka.avro_losses import loss_finder  # noqa: E402
 from kafka_pipeline.common.kafka.avro_results import misfits, schema_of  # noqa: E402
 from kafka_pipeline.common.kafka.avro_values import (  # noqa: E402
     UnfitError,
@@ -56,6 +57,8 @@ def with_field(type_: Any) -> Any:
 def is_written(schema: Any, value: Any) -> bool:
     try:
         row = writer_of(schema)(value)
+        if (find := loss_finder(schema)) is not None and find(row):
+            return False
         fastavro.schemaless_writer(io.BytesIO(), without_logical_types(schema), row)
     except (ValueError, TypeError, AttributeError):
         return False
