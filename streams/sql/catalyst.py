@@ -43,10 +43,14 @@ class Catalyst:
 
     # Expressions
 
-    def alias(self, value: Any, name: str, id_: Any = None) -> Any:
-        """Return an expression with a name, and with an id of its own unless one is given."""
+    def alias(self, value: Any, name: str, id_: Any = None, metadata: Any = None) -> Any:
+        """Return an expression with a name, and with an id of its own unless one is given.
+
+        It has the metadata of the expression, unless others are given.
+        """
         id_ = id_ or self.expressions.NamedExpression.newExprId()
-        return self.expressions.Alias(value, name, id_, self.nothing, self.none, self.nothing)
+        given = self.none if metadata is None else self.some(metadata)
+        return self.expressions.Alias(value, name, id_, self.nothing, given, self.nothing)
 
     def literal(self, value: Any, type_: str) -> Any:
         """Return a constant of a type in Spark's DDL."""

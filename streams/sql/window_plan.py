@@ -135,9 +135,7 @@ def _unmarked(column: Any, sessions: set[int], make: Catalyst) -> Any:
     nothing = make.spark.types.Metadata.empty()
     if kind(column) != "Alias":
         return column.withMetadata(nothing)
-    none, id_ = make.seq([]), column.exprId()
-    make_alias = make.expressions.Alias
-    return make_alias(column.child(), column.name(), id_, none, make.some(nothing), none)
+    return make.alias(column.child(), column.name(), column.exprId(), nothing)
 
 
 def _require_record_time(name: str, start: Any, child: Any, time_id: int, rdd_id: int) -> None:
