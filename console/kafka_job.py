@@ -78,6 +78,8 @@ class KafkaJob:
     def letter(self, id_: LetterId) -> DeadLetter:
         """See `Job`. What is Avro is shown as JSON."""
         found = DeadLetterTopics(self._config).read(id_)
+        if self._config.schema_registry is None:
+            return found
         current = read_deployment(self._config, connected(self._config)).current
         if current is None:
             return found

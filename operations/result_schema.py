@@ -16,7 +16,7 @@ from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.serde_specs import SchemaSerde
 from kafka_pipeline.common.pipelines.specs import SparkSpec
 from kafka_pipeline.common.spark_types import columns_of_result
-from kafka_pipeline.streams.pipeline.spark_answers import local_queries, spark_kind
+from kafka_pipeline.streams.pipeline.spark_answers import local_queries, result_of
 
 
 class ResultSchema:
@@ -41,8 +41,7 @@ class ResultSchema:
         ((id_, spec),) = writers
         serde = spec.out_value
         given = serde.subject if isinstance(serde, SchemaSerde) else ""
-        query = spark_kind(spec).query(spec)
-        columns = columns_of_result(local_queries(config).result(query))
+        columns = columns_of_result(result_of(local_queries(config), spec))
         self.subject = given or f"{topic}-value"
         self.schema: Any = avro_of_columns(id_, columns)
         self._config = config

@@ -15,7 +15,7 @@ from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.load import load_pipeline
-from kafka_pipeline.streams.pipeline.spark_answers import local_queries, spark_kind
+from kafka_pipeline.streams.pipeline.spark_answers import local_queries, result_of
 
 
 @run_command
@@ -49,7 +49,7 @@ def validate(
             settings,
             queries,
             schema_problem=partial(registry.problems, settings.schema_registry),
-            results=lambda specs: [queries.result(spark_kind(spec).query(spec)) for spec in specs],
+            results=lambda specs: [result_of(queries, spec) for spec in specs],
         )
     topics = (*loaded.data_topics(settings.replication_factor), *control_topics(settings))
     counts = {

@@ -22,16 +22,18 @@ def with_source_schemas(file: PipelineFile, problems: Problems) -> PipelineFile:
     One that the processor gives counts, otherwise that of the source. Tables of topics take theirs
     in the same way. Reports inputs without a schema.
     """
-    return replace(file, entries=[_completed(entry, file, problems) for entry in file.entries])
+    own = _with_own_schema(file)
+    entries = [_completed(entry, entry.id in own, file, problems) for entry in file.entries]
+    return replace(file, entries=entries)
 
 
-def _completed(entry: Entry, file: PipelineFile, problems: Problems) -> Entry:
+def _completed(entry: Entry, has_own: bool, file: PipelineFile, problems: Problems) -> Entry:
     spec = entry.spec
     if not isinstance(spec, SparkSpec) or spec.format != "json":
         return entry
     spec = _with_tables(spec, file)
     given = dict(spec.schemas) if isinstance(spec, SqlSpec) else {}
-    if entry.id in _with_own_schema(file) and not given:
+    if has_own and not given:
         return replace(entry, spec=spec)
     inputs = file.inputs(entry)
     known = {name: file.source_schemas[name] for name in inputs if _has_schema(name, spec, file)}

@@ -64,11 +64,10 @@ def answers_by(
     found = []
     for spec in specs:
         try:
-            kind = spark_kind(spec)
             if question == "content":
-                found.append(Answer(kind.content(spec, queries)))
+                found.append(Answer(spark_kind(spec).content(spec, queries)))
             else:
-                found.append(Answer(queries.result(kind.query(spec))))
+                found.append(Answer(result_of(queries, spec)))
         except OwnError as error:
             found.append(Answer(unknown=f"Spark cannot tell: {error.shown}"))
         except Exception as error:
@@ -82,6 +81,11 @@ def local_queries(config: Config) -> LocalQueries:
     from kafka_pipeline.streams.sql.local import LocalQueries
 
     return LocalQueries(UserCode.of(config), Readable.of(config), config.spark.conf)
+
+
+def result_of(queries: LocalQueries, spec: ProcessorSpec) -> str:
+    """Return the type of a query's results, as JSON of Spark; raises as `LocalQueries.open`."""
+    return queries.result(spark_kind(spec).query(spec))
 
 
 def spark_kind(spec: ProcessorSpec) -> Spark[Any]:
