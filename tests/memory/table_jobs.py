@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import deltalake
@@ -25,7 +25,7 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.common.kafka.clients import NonRetriableError
 from kafka_pipeline.common.pipelines.processors import OnError
-from kafka_pipeline.common.pipelines.specs import TableSinkSpec
+from kafka_pipeline.common.pipelines.specs import TableFormat, TableSinkSpec
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topics import TopicSpec
@@ -151,14 +151,14 @@ class Job(ABC):
         return str(caught.value)
 
 
-class DeltaJob(Job):
-    """A job with a Delta table."""
+class FolderJob(Job):
+    """A job with a table in a folder."""
 
-    commit: tuple[Any, str] = (deltalake, "write_deltalake")
+    format: ClassVar[TableFormat]
 
     def __init__(self, folder: Path, schema: str = "n BIGINT", **more: Any) -> None:
         spec = TableSinkSpec(
-            format="delta",
+            format=self.format,
             path="lake/orders",
             schema=schema,
             record_columns={"offset": "at"},
@@ -166,6 +166,13 @@ class DeltaJob(Job):
         )
         super().__init__(folder, spec, write_paths=("lake",))
         self.path = folder / "lake" / "orders"
+
+
+class DeltaJob(FolderJob):
+    """A job with a Delta table."""
+
+    format = "delta"
+    commit: tuple[Any, str] = (deltalake, "write_deltalake")
 
     @property
     def table(self) -> DeltaTable:
@@ -253,21 +260,11 @@ class IcebergJob(Job):
         table.manage_snapshots().rollback_to_snapshot(first).commit()
 
 
-class ParquetJob(Job):
+class ParquetJob(FolderJob):
     """A job with a folder of Parquet files."""
 
+    format = "parquet"
     commit: tuple[Any, str] = (os, "link")
-
-    def __init__(self, folder: Path, schema: str = "n BIGINT", **more: Any) -> None:
-        spec = TableSinkSpec(
-            format="parquet",
-            path="lake/orders",
-            schema=schema,
-            record_columns={"offset": "at"},
-            **more,
-        )
-        super().__init__(folder, spec, write_paths=("lake",))
-        self.path = folder / "lake" / "orders"
 
     def select(self, *columns: str) -> list[Any]:
         names = ", ".join(f'"{name}"' for name in columns)

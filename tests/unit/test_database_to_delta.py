@@ -36,7 +36,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path
 
 
 def shuffled(given: list[Given], chance: random.Random) -> list[Given]:
-    """Return the records with those of the two topics mixed anew, and some of the last repeated."""
+    """Return the records, those of the two topics mixed, and some of the last repeated."""
     topics = [[each for each in given if each.topic.endswith(end)] for end in ("orders", "mers")]
     for records in topics:
         records += records[chance.randrange(len(records)) :]

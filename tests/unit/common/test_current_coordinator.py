@@ -20,7 +20,7 @@ LONG_S = 60
 
 
 class Coordinated(FakeConsumer):
-    """A consumer whose commits end one after the other, each as it is told."""
+    """A consumer whose commits end one after the other, as a test says."""
 
     def __init__(self, outcomes: list[KafkaError | None]) -> None:
         super().__init__([])

@@ -313,7 +313,7 @@ def test_dropped_records_are_logged_and_counted_by_reason_once_committed(
 def test_topic_that_was_created_again_fails_a_task_that_starts_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With its topic, its committed offsets are gone: it would wait for them for ever."""
+    """With its topic, its committed offsets are gone: it would wait for them without end."""
     ids = {"in": "first"}
     monkeypatch.setattr(
         FakeAdmin,

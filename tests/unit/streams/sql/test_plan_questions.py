@@ -104,7 +104,7 @@ def test_sequence_has_its_objects_in_their_order(plan: Any) -> None:
 
 
 def test_objects_that_python_no_longer_uses_are_released(plan: Any) -> None:
-    """Otherwise, the JVM would keep every plan for ever, and the rows of its tables."""
+    """Otherwise, the JVM would keep all plans, and the rows of its tables."""
     gateway = JavaObject(GATEWAY_SERVER_OBJECT_ID, plan._gateway_client).getGateway()
     columns = items(plan.projectList())
     ids = [each._get_object_id() for each in columns]
