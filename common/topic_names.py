@@ -67,6 +67,15 @@ class TopicNames:
         return self._of_job("threads_jm_topic")
 
     @property
+    def coordinator_proof(self) -> tuple[str, int]:
+        """The partition whose offset a group's coordinator commits to prove that it is one.
+
+        Each job has it, each TaskManager may read it, and it gets a record only when a JobManager
+        starts: so tools that watch the lag of groups show next to none.
+        """
+        return (self.threads_jm, 0)
+
+    @property
     def threads_tm(self) -> str:
         """TaskManager to JobManager: how many threads it has."""
         return self._of_job("threads_tm_topic")

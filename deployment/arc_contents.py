@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from kafka_pipeline.common.clock import shown_moment
@@ -12,9 +12,11 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.offsets import Offsets
+from kafka_pipeline.common.kafka.proven_ends import proven_ends
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.protocol.status import TaskStatus
 from kafka_pipeline.common.suggest import counted, listed
+from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.deployment.desired_state import PipelineVersion
 from kafka_pipeline.deployment.plan import Arc
 
@@ -31,15 +33,27 @@ class ArcContents:
         self._pipeline = pipeline
         self._offsets = Offsets(config, admin)
 
-    def left(self, arc: Arc) -> int:
+    def ends(self, arc: Arc) -> dict[Partition, int]:
+        """Return where the partitions of an arc end now, as their leaders say. Raises as `left`."""
+        return self._admin.stable_ends(self._partitions(arc))
+
+    def proven_ends(self, arc: Arc) -> dict[Partition, int]:
+        """Return where the partitions of an arc end for good, once its writers are fenced.
+
+        See `proven_ends`. Fences the first task of a writer once more.
+        """
+        task = self._pipeline.names.transactional_id(TaskId(arc.writers[0], 0))
+        return proven_ends(self._config, task, self._partitions(arc))
+
+    def left(self, arc: Arc, ends: Mapping[Partition, int]) -> int:
         """Return how many offsets of an arc its reader has not committed; 0 if no record is left.
 
         The last offsets are markers of transactions. Readers pass them, but commit only records.
-        Raises `EngineError` or `PipelineError` if Kafka does not answer.
+        A broker that is cut off can only make it too many: it knows former offsets of the reader,
+        and does not have the last records. Raises `EngineError` or `PipelineError` if Kafka does
+        not answer.
         """
-        count = self._pipeline.partitions_of(arc.topic)
-        partitions: list[Partition] = [(arc.topic, number) for number in range(count)]
-        ends = self._admin.stable_ends(partitions)
+        partitions = self._partitions(arc)
         oldest = self._admin.oldest_offsets(partitions)
         group = self._pipeline.names.consumer_group(arc.reader)
         with closing(PartitionReader(self._config, group)) as reader:
@@ -52,6 +66,9 @@ class ArcContents:
             for each, offset in behind.items()
             if each not in first or first[each].offset < ends[each]
         )
+
+    def _partitions(self, arc: Arc) -> list[Partition]:
+        return [(arc.topic, number) for number in range(self._pipeline.partitions_of(arc.topic))]
 
 
 def held_up(

@@ -10,7 +10,7 @@ import structlog
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.kafka.clients import FencedError
+from kafka_pipeline.common.kafka.clients import FencedError, Partition
 from kafka_pipeline.common.kafka.control import CommandWriter
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.tasks import TaskId
@@ -27,7 +27,8 @@ class DrainWatch:
 
     A TaskManager that was taken for dead may still run a writer. So the writers' transactional ids
     are fenced before anything is believed: from then on, nothing can come to the arc. A TaskManager
-    gives a fenced task up.
+    gives a fenced task up. Then a record that is aborted proves where the arc ends: a leader that
+    is cut off would name an end that is too early.
     """
 
     def __init__(self, config: Config, pipeline: Pipeline) -> None:
@@ -36,6 +37,8 @@ class DrainWatch:
         self._pipeline = pipeline
         self._contents = ArcContents(config, Admin(config), pipeline)
         self._fenced: set[str] = set()
+        self._ends: dict[str, dict[Partition, int]] = {}
+        """Where the arcs end, by topic: once their writers are fenced, that does not change."""
         self._left: dict[str, int] = {}
         self._changing = threading.Lock()
         self._wanted: tuple[Arc, ...] = ()
@@ -88,7 +91,9 @@ class DrainWatch:
                 try:
                     for writer in arc.writers:
                         self._fence(writer)
-                    left = self._contents.left(arc)
+                    if arc.topic not in self._ends:
+                        self._ends[arc.topic] = self._contents.proven_ends(arc)
+                    left = self._contents.left(arc, self._ends[arc.topic])
                 except (EngineError, PipelineError) as error:
                     logger.warning("an arc cannot be looked at", arc=arc.topic, reason=str(error))
                     continue

@@ -132,7 +132,7 @@ def _held_up(config: Config, admin: Admin, deployment: Deployment, status: Clust
     for arc in change.left:
         if arc.reader not in {*failed, *resting}:
             continue
-        left = contents.left(arc)
+        left = contents.left(arc, contents.ends(arc))
         if text := held_up(arc, left, failed.get(arc.reader, ()), coming):
             return text
         if left and arc.reader in resting:

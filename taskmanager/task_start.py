@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from kafka_pipeline.common.clock import shown_moment, wall_clock_ms
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.committed import Committed, offsets_of, topic_mark
-from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, as_exception
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from kafka_pipeline.common.kafka.topic_watch import MADE_ANEW
@@ -407,7 +406,9 @@ class ProcessorStart(TaskStart):
         self.wait = StartWait(f"the coordinator of group {self._group}", time.monotonic())
         try:
             committed = reader.committed(
-                partitions, _COORDINATOR_TIMEOUT_S, proof_of(self._context.config)
+                partitions,
+                _COORDINATOR_TIMEOUT_S,
+                self._context.config.topic_names.coordinator_proof,
             )
         finally:
             self.wait = None
@@ -472,15 +473,6 @@ class ProcessorStart(TaskStart):
         return self._context.config.topic_names.consumer_group(self._replica.task.processor)
 
 
-def proof_of(config: Config) -> Partition:
-    """Return the partition whose offset a group's coordinator commits to prove that it is one.
-
-    Each job has it, each TaskManager may read it, and it gets a record only when a JobManager
-    starts: so tools that watch the lag of groups show next to none.
-    """
-    return (config.topic_names.threads_jm, 0)
-
-
 def require_not_rewound(memory: TaskMemory, committed: Mapping[Partition, int]) -> None:
     """Raise `TransactionFailedError` if a committed offset has gone back; else remember them all.
 
@@ -511,7 +503,8 @@ def refresh_failed(replica: ProcessorReplica, context: TaskContext, memory: Task
         closing(clients.reader(names.consumer_group(replica.task.processor))) as reader,
     ):
         producer.fence(START_TIMEOUT_S)
-        positions = reader.committed(partitions, START_TIMEOUT_S, proof_of(context.config))
+        proof = context.config.topic_names.coordinator_proof
+        positions = reader.committed(partitions, START_TIMEOUT_S, proof)
         require_not_rewound(memory, offsets_of(positions))
         if positions:
             producer.begin()

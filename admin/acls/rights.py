@@ -143,8 +143,10 @@ def _jobmanager(config: Config, pipeline: Pipeline) -> _Wanted:
     wanted.write_as(names.jobmanager_transactional_id)
     wanted.write_as(names.pipeline_transactional_id)
     if pipeline.arcs:
-        # To drain arcs: it fences their writers, and looks whether a record is left.
-        wanted.topics(pipeline.arcs, AclOperation.READ, AclOperation.DELETE)
+        # To drain arcs: it fences their writers, finds the end by a record that it takes back, and
+        # looks whether a record is left.
+        own = (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE)
+        wanted.topics(pipeline.arcs, *own)
         for reader in dict.fromkeys(pipeline.arcs.values()):
             wanted.group(names.consumer_group(reader), AclOperation.DESCRIBE)
         wanted.group(names.fetch_group, AclOperation.DESCRIBE)
@@ -201,6 +203,8 @@ def _maintainer(config: Config, pipeline: Pipeline) -> _Wanted:
     wanted.group(BULK_GROUP, AclOperation.DESCRIBE)
     wanted.write_as(names.task_ids, is_prefix=True)
     wanted.write_as(names.tool_ids, is_prefix=True)
+    # For a savepoint, coordinators of the processors' groups prove by a commit that they are ones.
+    wanted.topics([names.threads_jm], AclOperation.READ)
     wanted.topics(pipeline.user_topics, AclOperation.ALTER, AclOperation.ALTER_CONFIGS)
     own = [*pipeline.arcs]
     for each in pipeline.processors:

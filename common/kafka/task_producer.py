@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from operator import itemgetter
@@ -40,6 +40,8 @@ _SEND_QUEUE_RECORDS = 500_000
 _SEND_QUEUE_KBYTES = 262_144
 _BATCH_BYTES = 1_000_000
 _SMALLEST_MESSAGE_MAX_BYTES = 1000
+_END_KEY = b"end"
+"""Compacted topics refuse records without a key."""
 
 
 class TaskProducer:
@@ -282,6 +284,22 @@ class TaskProducer:
             raise self._producer.cause(KafkaException(KafkaError(KafkaError._STATE)))
         return self._state_offsets
 
+    def find_ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Return where partitions end, by a record in each, whose transaction stays open.
+
+        All replicas in sync have these records then. `close` aborts the transaction. Blocks and
+        raises as `commit`.
+        """
+        self.begin()
+        ends: dict[Partition, int] = {}
+        for place in partitions:
+            topic, number = place
+            self.send(topic, _END_KEY, None, 0, None, number, partial(_note_end, ends, place))
+        self._producer.flush(self._timeout_s)
+        if len(ends) < len(partitions):
+            raise self._producer.cause(KafkaException(KafkaError(KafkaError._STATE)))
+        return ends
+
     def commit(
         self, positions: Mapping[Partition, Committed], group_metadata: Any
     ) -> dict[str, int]:
@@ -342,6 +360,13 @@ def _grown(topic: str, count: int) -> str:
 def _note_offset(offsets: dict[str, int], error: KafkaError | None, message: Message) -> None:
     if error is None:
         offsets[message.topic() or ""] = (message.offset() or 0) + 1
+
+
+def _note_end(
+    ends: dict[Partition, int], place: Partition, error: KafkaError | None, message: Message
+) -> None:
+    if error is None:
+        ends[place] = message.offset() or 0
 
 
 def _sendable(timestamps: Sequence[int]) -> Sequence[int]:

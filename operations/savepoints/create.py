@@ -18,6 +18,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import read_from
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka.proven_ends import proven_ends
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.job import read_deployment
 from kafka_pipeline.operations.savepoints.job_stop import JobStop, Say
@@ -220,7 +221,8 @@ class Creation:
 
     def _committed(self, group: str, places: Sequence[Partition]) -> dict[Partition, Committed]:
         with closing(PartitionReader(self._config, group)) as reader:
-            return reader.committed(places, _REQUEST_TIMEOUT_S)
+            proof = self._config.topic_names.coordinator_proof
+            return reader.committed(places, _REQUEST_TIMEOUT_S, proof)
 
     def _copy(self, stack: ExitStack, topic: str) -> TopicCopy:
         copy = TopicCopy(self._config, self._part, topic)
@@ -228,13 +230,14 @@ class Creation:
         return copy
 
     def _ends(self, places: Sequence[Partition]) -> dict[Partition, int]:
-        """Return the ends of partitions to which nobody writes, once no transaction is open.
+        """Return the ends of partitions whose writers are fenced, once no transaction is open.
 
         The ends of transactions that a fence has aborted are written soon after it has returned.
         """
+        id_ = self._config.topic_names.tool_transactional_id("savepoint")
+        ends = proven_ends(self._config, id_, places)
         deadline_s = time.monotonic() + _MARKERS_TIMEOUT_S
         while True:
-            ends = self._admin.high_watermarks(places)
             stable = self._admin.stable_ends(places)
             hanging = [place for place in places if stable[place] < ends[place]]
             if not hanging:

@@ -85,7 +85,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     class Watcher(Reader):
         status = staticmethod(made.status)
 
-    contents = SimpleNamespace(left=lambda arc: LEFT[arc.topic])
+    contents = SimpleNamespace(ends=lambda _: {}, left=lambda arc, _: LEFT[arc.topic])
     monkeypatch.setattr(following, "DeploymentReader", lambda *_: Reader())
     monkeypatch.setattr(following, "ClusterWatcher", lambda *_: Watcher())
     monkeypatch.setattr(following, "ArcContents", lambda *_: contents)
