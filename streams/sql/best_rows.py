@@ -91,11 +91,8 @@ def best_rows(
     least, max_collected = sizes
     size = max(least, _most_rows(above, place, function, max_collected, rdd_id))
     is_ranked = function in RANKS or size == ALL_ROWS
-    if is_changelog and is_ranked:
-        raise QueryError(
-            "over updates, only row_number() with a limit can take a row back, and not rank(), "
-            "dense_rank() or row_number() of all rows: write row_number() and WHERE place <= 3"
-        )
+    if is_changelog:
+        _require_limit(is_ranked=is_ranked)
     top = above[0].node
     above, used = _pruned(above, make)
     child = items(window.children())[0]
@@ -105,6 +102,8 @@ def best_rows(
         if id_of(column) in used - {id_of(each) for each in groups}
     ]
     derived = _derived(wanted, groups, child, rdd_id, make)
+    if is_changelog:
+        derived += _repeated(wanted, groups, child, rdd_id, make)
     known = {id_of(column) for column in (*groups, *derived)}
     # By name, so that another order of columns in SELECT does not change what is kept.
     kept = sorted(
@@ -156,6 +155,15 @@ def numbering(window: Any) -> str:
     return str(functions[0].prettyName())
 
 
+def _require_limit(*, is_ranked: bool) -> None:
+    """Raise `QueryError` for what cannot take rows back, over a changelog."""
+    if is_ranked:
+        raise QueryError(
+            "over updates, only row_number() with a limit can take a row back, and not rank(), "
+            "dense_rank() or row_number() of all rows: write row_number() and WHERE place <= 3"
+        )
+
+
 def _groups(window: Any, function: str) -> list[Any]:
     """Return the columns of PARTITION BY, without constants."""
     columns = {id_of(each): each for each in items(window.partitionSpec()) if not each.foldable()}
@@ -200,6 +208,27 @@ def _derived(
         value = _made_of(known, column, child, rdd_id, make)
         if value is not None:
             found.append(make.alias(value, column.name(), column.exprId()))
+    return found
+
+
+def _repeated(
+    wanted: Sequence[Any], groups: Sequence[Any], child: Any, rdd_id: int, make: Catalyst
+) -> list[Any]:
+    """Return columns that are made of the same expressions as those of PARTITION BY.
+
+    Only over a changelog: elsewhere, states of earlier versions keep them with the rows.
+    """
+    ids, of_groups = {id_of(column) for column in wanted}, {id_of(column) for column in groups}
+    found = []
+    for node in nodes_to_input(child, rdd_id):
+        listed = items(node.projectList()) if kind(node) == "Project" else []
+        listed = [each for each in listed if kind(each) == "Alias"]
+        parts = [each for each in listed if id_of(each) in of_groups]
+        for each in listed:
+            same = [part for part in parts if part.child().semanticEquals(each.child())]
+            if same and id_of(each) in ids:
+                part = same[0].toAttribute()
+                found.append(make.alias(part, each.name(), each.exprId()))
     return found
 
 

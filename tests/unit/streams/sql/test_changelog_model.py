@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
@@ -15,8 +16,10 @@ from typing import Any
 
 import pytest
 
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from kafka_pipeline.streams.sql.changelog import KeptChangelog
 from kafka_pipeline.streams.sql.kept_values import ValueEntries
+from kafka_pipeline.streams.sql.spec import QueryError
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row
 
@@ -246,7 +249,7 @@ def lowest(rows: Rows) -> dict[str | None, Any]:
 
 
 def best(rows: Rows) -> dict[str | None, Any]:
-    found = {}
+    found: dict[str | None, Any] = {}
     for category, members in by_category(rows).items():
         # Rows that tie are in the order of their columns, which are k and price.
         ordered = sorted(members, key=lambda row: (-(row["price"] or 0), row["key"]))
@@ -387,3 +390,28 @@ def test_what_is_not_taken_out_is_found(
     for pipeline in ("all functions", "best rows"):
         with pytest.raises(AssertionError, match="seed 0, after"):
             compare(pipeline, 0, shared)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (BEST.replace("concat(category, '-', place)", "k"), "the columns of PARTITION BY and of"),
+        (BEST.replace(" WHERE place <= 2", ""), "only row_number() with a limit"),
+    ],
+    ids=["a key of the rows", "no limit"],
+)
+def test_best_rows_that_could_not_be_taken_back_are_refused(
+    shared: OpenedOnce, text: str, reason: str
+) -> None:
+    with pytest.raises(QueryError, match=re.escape(reason)):
+        Job(query(text), shared)
+
+
+def test_more_rows_than_a_group_may_keep_are_not_left_out_in_silence(shared: OpenedOnce) -> None:
+    job = Job(query(BEST).replace(SCHEMA, f"{SCHEMA}, max_collected: 2"), shared)
+    rows = [{"key": key, "at": 1, "category": "x", "price": 1, "n": None} for key in "abc"]
+    job.send(rows[:2], 0)
+    reason = "row_number(…) has more than 2 values in a group: see max_collected"
+    with pytest.raises(ProcessingFailedError, match=re.escape(reason)):
+        job.send(rows[2:], 0)
+    job.close()
