@@ -258,7 +258,7 @@ def _refusal(entry: Entry, arc: Arc) -> str:
     spec = entry.spec
     assert isinstance(spec, SqlSpec), "it groups upserts"
     assert spec.grouping is not None, "it groups upserts"
-    from kafka_pipeline.streams.sql.result_key import numbers_rows
+    from kafka_pipeline.streams.sql.result_key import ranks_rows
 
     once = f'let "{arc.origin}" give each result once, by a window and emit: on_close'
     if arc.kind is ArcKind.UPDATES and arc.origin in spec.stages and arc.origin == arc.changed:
@@ -277,10 +277,10 @@ def _refusal(entry: Entry, arc: Arc) -> str:
             ", which replace former ones at any time, so no window of them is ever complete. Group "
             f"by a column that has the start of a window, or {once}"
         )
-    elif numbers_rows(spec.query, _tables(spec)):
+    elif ranks_rows(spec.query, _tables(spec)):
         reason = (
-            ". If one of the best rows goes, one that was left out would come back, which is not "
-            f"kept: aggregate its groups as a table of the DSL, with Table.group_by, or {once}"
+            ". rank() and dense_rank() cannot take a row back: write row_number() with a limit, "
+            f"such as WHERE place <= 3, or {once}"
         )
     elif spec.tables or spec.topic_tables:
         reason = (

@@ -107,6 +107,8 @@ def groups_of(
     make: Catalyst,
     calendar: Sequence[str] = (),
     least_best: int = 0,
+    *,
+    is_changelog: bool = False,
 ) -> QueryGroups:
     """Return what an analyzed query groups by.
 
@@ -127,7 +129,8 @@ def groups_of(
     require_narrow(child, rdd_id)
     best = None
     if is_numbered:
-        best = best_rows(above, aggregate, rdd_id, (least_best, max_collected), make)
+        sizes = (least_best, max_collected)
+        best = best_rows(above, aggregate, rdd_id, sizes, make, is_changelog=is_changelog)
         above, aggregate = best.above, best.aggregate
         child = items(aggregate.children())[0]
     grouping = items(aggregate.groupingExpressions())
@@ -173,12 +176,16 @@ def grouped_query(
     state can be kept for the query. See `groups_of` for the `calendar` and `least_best`, and
     `QuerySpec` for `keeps_distinct`.
     """
-    groups = groups_of(analyzed, rdd_id, max_collected, make, calendar, least_best)
+    groups = groups_of(
+        analyzed, rdd_id, max_collected, make, calendar, least_best, is_changelog=is_changelog
+    )
     window, is_distinct, above = groups.window, groups.is_distinct, groups.above
     aggregate = groups.aggregate
     arguments: Collection[int] = ()
     if is_changelog:
-        aggregate, above, arguments = retracting(aggregate, above, rdd_id, max_collected, make)
+        aggregate, above, arguments = retracting(
+            aggregate, above, rdd_id, max_collected, make, is_best=groups.best is not None
+        )
     elif groups.best is None:
         aggregate = collecting(aggregate, max_collected, make, keeps_distinct=keeps_distinct)
     given = {column.name().lower() for column in items(analyzed.output())}

@@ -8,6 +8,10 @@ kept, so the function is CollectList; see `ranked_rows`.
 
 Rows are compared as structs: in the natural order of each field, nulls first. So a descending
 column of ORDER BY is inverted, and nulls that come last get a column of their own in front.
+
+Over a changelog, a row that goes makes room for one that was left out. So the function is
+CollectList, of which `retraction` makes one of all rows, and the array has the first n of them,
+filled with nulls. A place that is null has no result.
 """
 
 from __future__ import annotations
@@ -67,19 +71,28 @@ class BestRows:
 
 
 def best_rows(
-    above: list[PlanStep], window: Any, rdd_id: int, sizes: tuple[int, int], make: Catalyst
+    above: list[PlanStep],
+    window: Any,
+    rdd_id: int,
+    sizes: tuple[int, int],
+    make: Catalyst,
+    *,
+    is_changelog: bool = False,
 ) -> BestRows:
     """Rewrite a function that numbers rows and the operators above, which are from the result down.
 
     `sizes` are how many rows of a group are kept at least, and how many a query may ask for.
-    Without a condition above that limits them, all rows of a group are kept. Raises `QueryError`
-    with the reason if it has no groups, or if their rows cannot be kept.
+    Without a condition above that limits them, all rows of a group are kept. Over a changelog, rows
+    that tie are ordered by the columns that are kept with them. Raises `QueryError` with the reason
+    if it has no groups, or if their rows cannot be kept.
     """
     function = numbering(window)
     place, groups = items(window.windowExpressions())[0].toAttribute(), _groups(window, function)
     least, max_collected = sizes
     size = max(least, _most_rows(above, place, function, max_collected, rdd_id))
     is_ranked = function in RANKS or size == ALL_ROWS
+    if is_changelog:
+        _require_limit(is_ranked=is_ranked)
     top = above[0].node
     above, used = _pruned(above, make)
     child = items(window.children())[0]
@@ -89,6 +102,8 @@ def best_rows(
         if id_of(column) in used - {id_of(each) for each in groups}
     ]
     derived = _derived(wanted, groups, child, rdd_id, make)
+    if is_changelog:
+        derived += _repeated(wanted, groups, child, rdd_id, make)
     known = {id_of(column) for column in (*groups, *derived)}
     # By name, so that another order of columns in SELECT does not change what is kept.
     kept = sorted(
@@ -98,16 +113,23 @@ def best_rows(
     _require_comparable(kept, make)
     orders = [each for each in items(window.orderSpec()) if not each.child().foldable()]
     sorting = [part for each in orders for part in _sorting_columns(each, make)]
-    ties = _with_ties(child, function, rdd_id, make)
+    ties = _Ties(child, []) if is_changelog else _with_ties(child, function, rdd_id, make)
     order = [_order_name(each) for each in orders]
     if not is_ranked:
-        first_kept = len(sorting) + len(_TIES)
+        sorting = [*sorting, *ties.columns]
+        if not sorting and not kept:
+            sorting = [make.literal(0, "int")]  # a struct needs a field
+        first_kept = len(sorting)
         names = [*([None] * first_kept), *(str(column.name()) for column in kept)]
-        row = make.struct([*sorting, *ties.columns, *kept], names)
-        aggregate = _aggregate(ties.plan, groups, row, size, make)
+        row = make.struct([*sorting, *kept], names)
+        make_array = _first_rows if is_changelog else _smallest_rows
+        best = make.alias(make_array(row, size, make), "__best")
+        aggregate = make.aggregate(groups, [*groups, best], ties.plan)
         places = [(column, first_kept + index) for index, column in enumerate(kept)]
         exploded = _exploded(aggregate, groups, derived, places, place, make)
-        loses_rows = _loses_rows(above, top, known, place, size, make)
+        if is_changelog:
+            exploded = _only_rows(exploded, make)
+        loses_rows = _loses_rows(above, top, known, place, size, make, may_lose=is_changelog)
         return BestRows(aggregate, [*above, *exploded], size, order, loses_rows, None)
     ranking = Ranking(function, size, max_collected, window)
     aggregate = collected(ranking, ties.plan, groups, (sorting, ties.columns, kept), make)
@@ -131,6 +153,15 @@ def numbering(window: Any) -> str:
     if len(functions) > 1:
         raise QueryError("a query can number rows once: leave out the other row_number() or rank()")
     return str(functions[0].prettyName())
+
+
+def _require_limit(*, is_ranked: bool) -> None:
+    """Raise `QueryError` for what cannot take rows back, over a changelog."""
+    if is_ranked:
+        raise QueryError(
+            "over updates, only row_number() with a limit can take a row back, and not rank(), "
+            "dense_rank() or row_number() of all rows: write row_number() and WHERE place <= 3"
+        )
 
 
 def _groups(window: Any, function: str) -> list[Any]:
@@ -177,6 +208,27 @@ def _derived(
         value = _made_of(known, column, child, rdd_id, make)
         if value is not None:
             found.append(make.alias(value, column.name(), column.exprId()))
+    return found
+
+
+def _repeated(
+    wanted: Sequence[Any], groups: Sequence[Any], child: Any, rdd_id: int, make: Catalyst
+) -> list[Any]:
+    """Return columns that are made of the same expressions as those of PARTITION BY.
+
+    Only over a changelog: elsewhere, states of earlier versions keep them with the rows.
+    """
+    ids, of_groups = {id_of(column) for column in wanted}, {id_of(column) for column in groups}
+    found = []
+    for node in nodes_to_input(child, rdd_id):
+        listed = items(node.projectList()) if kind(node) == "Project" else []
+        listed = [each for each in listed if kind(each) == "Alias"]
+        parts = [each for each in listed if id_of(each) in of_groups]
+        for each in listed:
+            same = [part for part in parts if part.child().semanticEquals(each.child())]
+            if same and id_of(each) in ids:
+                part = same[0].toAttribute()
+                found.append(make.alias(part, each.name(), each.exprId()))
     return found
 
 
@@ -241,10 +293,29 @@ def _with_ties(child: Any, function: str, rdd_id: int, make: Catalyst) -> _Ties:
     return _Ties(child, [input_column(child, name, rdd_id) for name in _TIES])
 
 
-def _aggregate(child: Any, groups: Sequence[Any], row: Any, size: int, make: Catalyst) -> Any:
-    """Return an Aggregate that gives groups, and an array of their best rows."""
-    best = make.smallest(row, size).toAggregateExpression()
-    return make.aggregate(groups, [*groups, make.alias(best, "__best")], child)
+def _smallest_rows(row: Any, size: int, make: Catalyst) -> Any:
+    """Return an array of the best rows of a group."""
+    return make.smallest(row, size).toAggregateExpression()
+
+
+def _first_rows(row: Any, size: int, make: Catalyst) -> Any:
+    """Return the same of all rows of a group, filled with nulls up to the `size`."""
+    expressions = make.expressions
+    rows = make.aggregates.CollectList(row).toAggregateExpression()
+    ordered = expressions.SortArray(rows, make.literal(True, "boolean"))
+    nothing = expressions.Literal.create(None, row.dataType())
+    count = make.literal(size, "int")
+    filled = expressions.Concat(make.seq([ordered, expressions.ArrayRepeat(nothing, count)]))
+    return expressions.Slice(filled, make.literal(1, "int"), count)
+
+
+def _only_rows(exploded: Sequence[PlanStep], make: Catalyst) -> list[PlanStep]:
+    """Return the operators of `_exploded`, which leave out places without a row."""
+    project, generate = exploded
+    _, row = items(generate.node.generatorOutput())
+    condition = make.filter(make.expressions.IsNotNull(row), generate.node)
+    over = make.project(items(project.node.projectList()), condition)
+    return [PlanStep(over, [condition], 0), PlanStep(condition, [generate.node], 0), generate]
 
 
 def _exploded(
@@ -277,13 +348,21 @@ def _exploded(
 
 
 def _loses_rows(
-    above: Sequence[PlanStep], top: Any, known: set[int], place: Any, size: int, make: Catalyst
+    above: Sequence[PlanStep],
+    top: Any,
+    known: set[int],
+    place: Any,
+    size: int,
+    make: Catalyst,
+    *,
+    may_lose: bool,
 ) -> bool:
     """Whether a place may lose its result while the key to delete is unknown.
 
-    `known` are the ids of columns that are the same for all rows of a group.
+    `known` are the ids of columns that are the same for all rows of a group. Conditions above may
+    be why a place loses its result, or `may_lose` says that it can anyway.
     """
-    fixed, with_place, loses = {*known, id_of(place)}, {id_of(place)}, False
+    fixed, with_place, loses = {*known, id_of(place)}, {id_of(place)}, may_lose
     for step in reversed(above):
         node = step.node
         if kind(node) == "Filter":

@@ -44,6 +44,11 @@ def require_as_planned(shape: StateShape, grouping: GroupingSpec, function: str 
             "give a key that is made of all columns of PARTITION BY, and of others that name the "
             "row, or use emit: on_close"
         )
+    if grouping.emit == "on_update" and shape.loses_rows and shape.row_count:
+        raise QueryError(
+            "over updates, a place may have a row at first and none later, and its key must be "
+            "deleted then: give a key that is made of the columns of PARTITION BY and of the place"
+        )
     if grouping.emit == "on_update" and shape.loses_rows:
         raise QueryError(
             "WHERE leaves out rows by columns that are not in PARTITION BY. So a place may have a "

@@ -58,10 +58,10 @@ def upsert_problem(
         return "has a text that cannot be read"
 
 
-def numbers_rows(query: str, tables: Collection[str]) -> bool:
-    """Whether a query that can be read numbers rows, with OVER."""
+def ranks_rows(query: str, tables: Collection[str]) -> bool:
+    """Whether a query that can be read gives rows that tie one place."""
     with quiet():
-        return parsed(query, tables).find(exp.Window) is not None
+        return parsed(query, tables).find(exp.Rank, exp.DenseRank) is not None
 
 
 def _problem_of_records(root: Scope) -> str:

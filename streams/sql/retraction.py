@@ -49,21 +49,27 @@ _ADVICE = (
 
 
 def retracting(
-    aggregate: Any, above: Sequence[PlanStep], rdd_id: int, max_collected: int, make: Catalyst
+    aggregate: Any,
+    above: Sequence[PlanStep],
+    rdd_id: int,
+    max_collected: int,
+    make: Catalyst,
+    *,
+    is_best: bool = False,
 ) -> tuple[Any, list[PlanStep], Collection[int]]:
     """Return an Aggregate that adds and takes out rows, the operators above it, and its arguments.
 
     The operators are `above`, and a condition that leaves out groups without rows. The arguments
     are the ids of the columns whose values the caller keeps; see `with_arguments`. A group with
-    more than `max_collected` values in a collection is an error. Raises `QueryError` for a function
-    that cannot take a row out.
+    more than `max_collected` values in a collection is an error; where the Aggregate `is_best`, all
+    rows are one. Raises `QueryError` for a function that cannot take a row out.
     """
     child = items(aggregate.children())[0]
     for name in (CHANGE, CHANGE_TIME):
         child = with_column(child, name, rdd_id, make)
     change = input_column(child, CHANGE, rdd_id)
     output, groups = items(aggregate.output()), items(aggregate.groupingExpressions())
-    signed = _Signed(change, groups, max_collected, make)
+    signed = _Signed(change, groups, max_collected, make, is_best=is_best)
     columns = [
         replaced(each, signed.of_kept_values, make)
         for each in items(aggregate.aggregateExpressions())
@@ -94,8 +100,15 @@ class _Signed:
     """Rewrites the functions of one Aggregate, with the column of `CHANGE`."""
 
     def __init__(
-        self, change: Any, groups: Sequence[Any], max_collected: int, make: Catalyst
+        self,
+        change: Any,
+        groups: Sequence[Any],
+        max_collected: int,
+        make: Catalyst,
+        *,
+        is_best: bool,
     ) -> None:
+        self._list = "row_number" if is_best else "collect_list"
         self._change = change
         self._groups = groups
         self._max_collected = max_collected
@@ -154,7 +167,7 @@ class _Signed:
                 trues, count = self._truths(children[0], condition)
                 made = self._if_any(count, self._is_positive(trues))
             case "CollectList":
-                made = self._collection(self._array(children[0]), name)
+                made = self._collection(self._array(children[0]), self._list)
             case "CollectSet":
                 values = self._expressions.ArrayDistinct(self._array(children[0]))
                 made = self._collection(values, name)

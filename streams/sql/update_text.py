@@ -26,6 +26,7 @@ _OF_VALUES = (
     exp.Kurtosis,
     exp.Max,
     exp.Min,
+    exp.RowNumber,
     exp.Skewness,
     exp.Stddev,
     exp.StddevPop,

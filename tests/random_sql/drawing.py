@@ -140,10 +140,15 @@ def _ranks(chance: random.Random) -> Query:
     return _placed(chance, chance.choice(("rank", "dense_rank")))
 
 
-def _placed(chance: random.Random, function: str) -> Query:
+def _best_changes(chance: random.Random) -> Query:
+    """Draw the best rows of upserts."""
+    return _placed(chance, "row_number", changelog=True)
+
+
+def _placed(chance: random.Random, function: str, *, changelog: bool = False) -> Query:
     source = Source(chance, joins=False, explodes=False)
     drawing = Drawing(chance, source.columns)
-    found = window(chance, source) if chance.random() < 0.6 else None
+    found = window(chance, source) if not changelog and chance.random() < 0.6 else None
     order = tuple(
         f"({drawing.any(1, _DESCENDING).sql}) {chance.choice(('', 'DESC'))}"
         f"{chance.choice(('', '', ' NULLS FIRST', ' NULLS LAST'))}"
@@ -151,7 +156,7 @@ def _placed(chance: random.Random, function: str) -> Query:
     )
     limits = (
         *("place = 1", "place <= 2", "place < 4", "place BETWEEN 1 AND 2", "place IN (1, 3)"),
-        *("", "place >= 2"),
+        *(() if changelog else ("", "place >= 2")),
     )
     # Without a window in the key, a row is known by its place and PARTITION BY.
     on_close = found is not None
@@ -164,6 +169,7 @@ def _placed(chance: random.Random, function: str) -> Query:
         order=order,
         function=function,
         limit=chance.choice(limits),
+        changelog=changelog,
         outer=("v0 IS NOT NULL",) if chance.random() < 0.2 else (),
         on_close=on_close,
         grace_min=GRACE_MIN if found is not None else None,
@@ -257,6 +263,7 @@ SHAPES: Mapping[str, Callable[[random.Random], Query]] = {
     "joined": joined_groups,
     "over": _frames,
     "changes": _changes,
+    "best_changes": _best_changes,
     "nested": _nested,
     "chains": _chains,
 }

@@ -132,6 +132,9 @@ def _text(query: Query) -> str:
         "«window end»": ", unix_millis(w.start) AS __start, unix_millis(w.end) AS __end",
         "«ties»": "" if query.joined else f", {prefix}timestamp, {prefix}partition, {prefix}offset",
     }
+    if query.shape is Shape.BEST and query.changelog:
+        # Rows of a table that tie are in the order of their columns.
+        marks["«ties»"] = "".join(f", ({each.expression.sql})" for each in query.items)
     text = query.marked()
     for mark, instead in (*marks.items(), *(() if window is None else window.judged)):
         text = text.replace(mark, instead)

@@ -65,6 +65,7 @@ AS_TABLES = {
         "SELECT price AS key, sum(n) AS n FROM input GROUP BY 1",
     ),
     "best rows": (TOP, MEAN),
+    "best rows of highest prices": (HIGHEST, TOP),
     "the best row": (
         TOP.replace("concat(category, place)", "category").replace(
             "place <= 3", "place = 1 AND category > 'a'"
@@ -90,6 +91,12 @@ def test_a_changelog_whose_groups_have_its_keys_has_one_processor() -> None:
     assert names == {"changelog", "groups", "shape"}
 
 
+def test_best_rows_of_a_changelog_need_all_rows_of_their_groups() -> None:
+    pipeline = load(chain(HIGHEST, TOP))
+    names = {store.name for store in pipeline.processor("Second").stores}
+    assert names == {"groups", "values", "shape"}
+
+
 @pytest.mark.parametrize("function", ["min(price)", "max_by(n, price)", "count(DISTINCT price)"])
 def test_what_is_no_sum_of_a_changelog_needs_all_values(function: str) -> None:
     pipeline = load(chain(HIGHEST, MEAN.replace("avg(price)", function)))
@@ -113,7 +120,7 @@ def test_groups_of_a_changelog_reject_nothing_behind_their_topic(on_error: str) 
 
 
 REFUSED = {
-    "best rows of highest prices": (HIGHEST, TOP, "Table.group_by"),
+    "ranks of highest prices": (HIGHEST, TOP.replace("row_number", "rank"), "write row_number()"),
     "a mean in windows": (HIGHEST, MEAN + ", window(timestamp, '1 hour')", "no window of them"),
     "sessions": (HIGHEST, MEAN + ", session_window(timestamp, '1 minute')", "no window of them"),
     "no key": (HIGHEST.replace("auction AS key, ", ""), MEAN, 'First" gives no column key'),

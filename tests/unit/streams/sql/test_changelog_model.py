@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
@@ -15,8 +16,10 @@ from typing import Any
 
 import pytest
 
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from kafka_pipeline.streams.sql.changelog import KeptChangelog
 from kafka_pipeline.streams.sql.kept_values import ValueEntries
+from kafka_pipeline.streams.sql.spec import QueryError
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row
 
@@ -68,6 +71,16 @@ COLLECTIONS = (
 LOWEST = (
     "SELECT category AS key, min(p) AS l, count(*) AS c FROM (SELECT category, key AS k, "
     "max(price) AS p FROM input GROUP BY category, key) GROUP BY category"
+)
+BEST = (
+    "SELECT concat(category, '-', place) AS key, place, price, k FROM (SELECT category, price, "
+    "key AS k, row_number() OVER (PARTITION BY category ORDER BY price DESC NULLS LAST) AS place "
+    "FROM input) WHERE place <= 2"
+)
+BEST_OF_GROUPS = (
+    "SELECT concat(whole, place) AS key, place, category, s FROM (SELECT *, row_number() OVER "
+    "(PARTITION BY whole ORDER BY s DESC NULLS LAST, category) AS place FROM (SELECT 'all' AS "
+    "whole, category, sum(price) AS s FROM input GROUP BY category)) WHERE place <= 2 AND s > 9"
 )
 DIFFERENT = "SELECT category AS key, category FROM input GROUP BY category"
 Rows = Mapping[str, Mapping[str, Any]]
@@ -235,6 +248,28 @@ def lowest(rows: Rows) -> dict[str | None, Any]:
     return {key: {"l": row["l"], "c": row["c"]} for key, row in totals(rows).items()}
 
 
+def best(rows: Rows) -> dict[str | None, Any]:
+    found: dict[str | None, Any] = {}
+    for category, members in by_category(rows).items():
+        # Rows that tie are in the order of their columns, which are k and price.
+        ordered = sorted(members, key=lambda row: (-(row["price"] or 0), row["key"]))
+        ordered.sort(key=lambda row: row["price"] is None)
+        for place, row in enumerate(ordered[:2], 1):
+            key = f"{category}-{place}"
+            found[key] = {"place": place, "price": row["price"], "k": row["key"]}
+    return found
+
+
+def best_of_groups(rows: Rows) -> dict[str | None, Any]:
+    sums = [(row["s"], category) for category, row in totals(rows).items() if row["s"] is not None]
+    ordered = sorted(sums, key=lambda each: (-each[0], each[1]))
+    return {
+        f"all{place}": {"place": place, "category": category, "s": total}
+        for place, (total, category) in enumerate(ordered[:2], 1)
+        if total > 9
+    }
+
+
 def categories(rows: Rows) -> dict[str | None, Any]:
     return {row["category"]: {"category": row["category"]} for row in rows.values()}
 
@@ -261,6 +296,8 @@ PIPELINES: dict[str, tuple[str, Callable[[Rows], dict[str | None, Any]]]] = {
     "variances": (query(VARIANCES), variances),
     "collections": (query(COLLECTIONS), collections),
     "an aggregate of aggregates": (query(LOWEST), lowest),
+    "best rows": (query(BEST), best),
+    "best rows of aggregates": (query(BEST_OF_GROUPS), best_of_groups),
     "different rows": (query(DIFFERENT), categories),
     "by their key": (query("SELECT key, sum(price) AS s FROM input GROUP BY key"), by_key),
     "a query in between": (
@@ -350,5 +387,31 @@ def test_what_is_not_taken_out_is_found(
     shared: OpenedOnce, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, broken: object
 ) -> None:
     monkeypatch.setattr(owner, name, broken)
-    with pytest.raises(AssertionError, match="seed 0, after"):
-        compare("all functions", 0, shared)
+    for pipeline in ("all functions", "best rows"):
+        with pytest.raises(AssertionError, match="seed 0, after"):
+            compare(pipeline, 0, shared)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (BEST.replace("concat(category, '-', place)", "k"), "the columns of PARTITION BY and of"),
+        (BEST.replace(" WHERE place <= 2", ""), "only row_number() with a limit"),
+    ],
+    ids=["a key of the rows", "no limit"],
+)
+def test_best_rows_that_could_not_be_taken_back_are_refused(
+    shared: OpenedOnce, text: str, reason: str
+) -> None:
+    with pytest.raises(QueryError, match=re.escape(reason)):
+        Job(query(text), shared)
+
+
+def test_more_rows_than_a_group_may_keep_are_not_left_out_in_silence(shared: OpenedOnce) -> None:
+    job = Job(query(BEST).replace(SCHEMA, f"{SCHEMA}, max_collected: 2"), shared)
+    rows = [{"key": key, "at": 1, "category": "x", "price": 1, "n": None} for key in "abc"]
+    job.send(rows[:2], 0)
+    reason = "row_number(…) has more than 2 values in a group: see max_collected"
+    with pytest.raises(ProcessingFailedError, match=re.escape(reason)):
+        job.send(rows[2:], 0)
+    job.close()
