@@ -18,7 +18,7 @@ UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
 FILES = ["taskmanager@.service", "jobmanager.service"]
 ENVIRONMENT = "/opt/pipeline/current/bin/"
 SMALL_CONFIG = (
-    "server_ip: a\nserver_port: 1\ntm_number: 1\nreplication_factor: 1\n"
+    "server_ip: a\nserver_port: 1\ntm_number: 1\nparallelism: 1\nreplication_factor: 1\n"
     "source_topic: a\nsink_topic: b\n"
 )
 
