@@ -164,10 +164,12 @@ class Creation:
             stop.fence(pipeline)
             self._say("nothing runs: copying the rest")
             at_rest()
+            arcs = [place for topic in pipeline.arcs for place in _places(pipeline, topic)]
+            ends = self._ends([*(place for store, _ in copies for place in store.places), *arcs])
             for store, copy in copies:
-                copy.advance({}, self._ends(store.places))
+                copy.advance({}, {place: ends[place] for place in store.places})
             stores = _saved(copies, TopicCopy.finish)
-            inputs = tuple(self._inputs(stack, pipeline))
+            inputs = tuple(self._inputs(stack, pipeline, ends))
         except BaseException:
             try:
                 stop.end()
@@ -191,20 +193,22 @@ class Creation:
             inputs=inputs,
         )
 
-    def _inputs(self, stack: ExitStack, pipeline: Pipeline) -> Iterator[SavedInput]:
+    def _inputs(
+        self, stack: ExitStack, pipeline: Pipeline, ends: Mapping[Partition, int]
+    ) -> Iterator[SavedInput]:
         arcs = pipeline.arcs
         topics = {topic for each in pipeline.processors for topic in pipeline.in_topics(each)}
         ids = self._admin.topic_ids(sorted(topics))
         for processor in pipeline.processors:
             for name, topic in zip(processor.from_, pipeline.in_topics(processor), strict=True):
-                places = [(topic, number) for number in range(pipeline.partitions_of(topic))]
+                places = _places(pipeline, topic)
                 committed = self._committed(pipeline.names.consumer_group(processor.id), places)
                 left: tuple[SavedPartition, ...] = ()
                 if topic in arcs:
                     copy = self._copy(stack, topic)
                     oldest = self._admin.oldest_offsets(places)
                     at = {p: max(committed.get(p, Committed(0)).offset, oldest[p]) for p in places}
-                    copy.advance(at, self._ends(places))
+                    copy.advance(at, {place: ends[place] for place in places})
                     left = copy.finish()
                 yield SavedInput(
                     processor=processor.id,
@@ -234,6 +238,8 @@ class Creation:
 
         The ends of transactions that a fence has aborted are written soon after it has returned.
         """
+        if not places:
+            return {}
         id_ = self._config.topic_names.tool_transactional_id("savepoint")
         ends = proven_ends(self._config, id_, places)
         deadline_s = time.monotonic() + _MARKERS_TIMEOUT_S
@@ -246,6 +252,10 @@ class Creation:
                 topic, number = hanging[0]
                 raise UnavailableError(f"a transaction stays open in {topic}[{number}]")
             time.sleep(_LOOK_S)
+
+
+def _places(pipeline: Pipeline, topic: str) -> list[Partition]:
+    return [(topic, number) for number in range(pipeline.partitions_of(topic))]
 
 
 @dataclass(frozen=True, slots=True)

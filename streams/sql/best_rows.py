@@ -52,6 +52,12 @@ _TIES = ("timestamp", "partition", "offset")
 """The columns of records that decide between rows which ORDER BY takes for equal."""
 
 
+_TAKES_NO_ROW_BACK = (
+    "over updates, only row_number() with a limit can take a row back, and not rank(), "
+    "dense_rank() or row_number() of all rows: write row_number() and WHERE place <= 3"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class BestRows:
     """A query whose numbers of rows have become an Aggregate.
@@ -91,8 +97,8 @@ def best_rows(
     least, max_collected = sizes
     size = max(least, _most_rows(above, place, function, max_collected, rdd_id))
     is_ranked = function in RANKS or size == ALL_ROWS
-    if is_changelog:
-        _require_limit(is_ranked=is_ranked)
+    if is_changelog and is_ranked:
+        raise QueryError(_TAKES_NO_ROW_BACK)
     top = above[0].node
     above, used = _pruned(above, make)
     child = items(window.children())[0]
@@ -153,15 +159,6 @@ def numbering(window: Any) -> str:
     if len(functions) > 1:
         raise QueryError("a query can number rows once: leave out the other row_number() or rank()")
     return str(functions[0].prettyName())
-
-
-def _require_limit(*, is_ranked: bool) -> None:
-    """Raise `QueryError` for what cannot take rows back, over a changelog."""
-    if is_ranked:
-        raise QueryError(
-            "over updates, only row_number() with a limit can take a row back, and not rank(), "
-            "dense_rank() or row_number() of all rows: write row_number() and WHERE place <= 3"
-        )
 
 
 def _groups(window: Any, function: str) -> list[Any]:
