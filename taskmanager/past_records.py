@@ -9,7 +9,7 @@ from functools import partial
 from kafka_pipeline.common.process.spare_threads import SpareThreads
 from kafka_pipeline.common.record_batch import RecordBatch
 
-_FIRST_OFFSETS = 1_000
+_FIRST_OFFSETS = 100
 _MOST_OFFSETS = 200_000
 _CHUNK_BYTES = 8 * 1024 * 1024
 """How many bytes of values a chunk is to have; two chunks are in memory at a time."""

@@ -34,7 +34,7 @@ WRITER = f"""
   {COLUMNS}
   commit_interval_ms: 200
 """
-POINTS = ("after-commit", "after-history", "before-produce")
+POINTS = ("after-commit", "after-history")
 MOST_WAIT_S = 120
 
 
