@@ -201,7 +201,9 @@ class SharedConsumers:
         """Yield records, ends and losses, in order for each partition; wait if there are none."""
         self._rearrange()
         for task_id, partition in [*self._past]:
-            yield from self._take_past(task_id, partition)
+            for fetched_past in self._take_past(task_id, partition):
+                wait_s = 0
+                yield fetched_past
         at_end, self._at_end = self._at_end, []
         for ended, task_id in at_end:
             if ended.is_at_its_end and task_id in ended.tasks:
