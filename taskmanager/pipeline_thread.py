@@ -21,7 +21,13 @@ from kafka_pipeline.taskmanager.background import Background, Pool
 from kafka_pipeline.taskmanager.channel import WorkerChannel
 from kafka_pipeline.taskmanager.clients import Reader
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext
-from kafka_pipeline.taskmanager.shared_consumers import End, FetchedRecords, Lost, SharedConsumers
+from kafka_pipeline.taskmanager.shared_consumers import (
+    End,
+    FetchedRecords,
+    Lost,
+    PastLost,
+    SharedConsumers,
+)
 from kafka_pipeline.taskmanager.state_answers import StateAnswers
 from kafka_pipeline.taskmanager.task import REFRESH_INTERVAL_S
 from kafka_pipeline.taskmanager.task_entry import Phase
@@ -197,6 +203,8 @@ class PipelineThread:
                         running.reached_end(partition, offset)
                     case Lost(error=error):
                         raise running.loss_of_input(error)
+                    case PastLost(error=error):
+                        raise error
                 fed[task_id] = running
             except BaseException as raised:
                 self._dependency_failed(task_id, as_exception(raised))

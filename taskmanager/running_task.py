@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from kafka_pipeline.taskmanager.global_stores import GlobalStores
 from kafka_pipeline.taskmanager.lag_watch import LagWatch
 from kafka_pipeline.taskmanager.marks import Marks
 from kafka_pipeline.taskmanager.offset_doubt import OffsetDoubt
+from kafka_pipeline.taskmanager.past_records import PastRecords
 from kafka_pipeline.taskmanager.query_channel import RemoteQueries
 from kafka_pipeline.taskmanager.start_gate import StartGate
 from kafka_pipeline.taskmanager.task_stores import TaskStores
@@ -165,7 +166,14 @@ class RunningTask(ABC):
     state: TaskState
     """RUNNING, or STANDBY for a copy."""
 
-    def __init__(self, positions: dict[Partition, int], stores: TaskStores) -> None:
+    def __init__(
+        self,
+        positions: dict[Partition, int],
+        stores: TaskStores,
+        past: Mapping[Partition, PastRecords] = {},
+    ) -> None:
+        self.past = dict(past)
+        """The records before those that the brokers have, by partition; the loop takes them."""
         self.stores = stores
         """The stores; other threads may read their committed content."""
         self.partitions = tuple(positions)

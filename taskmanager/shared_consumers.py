@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import ReadError
+from kafka_pipeline.common.process.fault_points import reach
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.clients import Reader
+from kafka_pipeline.taskmanager.past_records import wait_for_any
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext
 
 Tasks = dict[TaskId, RunningTask]
@@ -43,7 +46,16 @@ class Lost:
     error: ReadError
 
 
-Fetched = FetchedRecords | End | Lost
+@dataclass(frozen=True, slots=True)
+class PastLost:
+    """A table does not give a task the records before those that the brokers have."""
+
+    task: TaskId
+    running: RunningTask
+    error: EngineError
+
+
+Fetched = FetchedRecords | End | Lost | PastLost
 
 
 @dataclass(slots=True)
@@ -156,6 +168,8 @@ class SharedConsumers:
         self._consumers: list[_SharedConsumer] = []
         self._full: dict[tuple[TaskId, Partition], RunningTask] = {}
         """Tasks that get no more of a partition until they have processed their waiting records."""
+        self._past: dict[tuple[TaskId, Partition], RunningTask] = {}
+        """Tasks that get the records of a partition from a table, before those of the brokers."""
         self._at_end: list[tuple[_Feed, TaskId]] = []
         """Tasks that joined a feed that is at its end, which is not reported a second time."""
 
@@ -163,7 +177,8 @@ class SharedConsumers:
     def have_room(self) -> bool:
         """Whether any task can take more records."""
         return any(consumer.has_room for consumer in self._consumers) or any(
-            not task.is_full(partition) for (_, partition), task in self._full.items()
+            not task.is_full(partition)
+            for (_, partition), task in (*self._full.items(), *self._past.items())
         )
 
     def add(self, task_id: TaskId, task: RunningTask) -> None:
@@ -175,6 +190,7 @@ class SharedConsumers:
         """Stop fetching for a task; does nothing if it has no feeds."""
         for partition in task.partitions:
             self._full.pop((task_id, partition), None)
+            self._past.pop((task_id, partition), None)
             for consumer in list(self._consumers):
                 feed = consumer.feeds.get(partition)
                 if feed is not None and task_id in feed.tasks:
@@ -184,11 +200,17 @@ class SharedConsumers:
     def fetch(self, wait_s: float) -> Iterator[Fetched]:
         """Yield records, ends and losses, in order for each partition; wait if there are none."""
         self._rearrange()
+        for task_id, partition in [*self._past]:
+            for fetched_past in self._take_past(task_id, partition):
+                wait_s = 0
+                yield fetched_past
         at_end, self._at_end = self._at_end, []
         for ended, task_id in at_end:
             if ended.is_at_its_end and task_id in ended.tasks:
                 yield from _end(ended, [task_id])
         to_fetch = [consumer for consumer in self._consumers if consumer.has_room]
+        if not to_fetch:
+            wait_for_any([task.past[place] for (_, place), task in self._past.items()], wait_s)
         for consumer in to_fetch:
             fetched = consumer.reader.fetch(self._most_records, wait_s / len(to_fetch))
             consumer.fed.clear()
@@ -217,6 +239,26 @@ class SharedConsumers:
                 # This task is ahead of the consumer, so the error may not concern it.
                 consumer.leave(feed, task_id)
                 self._attach(task_id, task, feed.partition)
+
+    def _take_past(self, task_id: TaskId, partition: Partition) -> Iterator[Fetched]:
+        """Yield records from a table, if they are read; after the last one, go on with Kafka."""
+        task = self._past.get((task_id, partition))
+        if task is None or task.is_full(partition):
+            return
+        past = task.past[partition]
+        try:
+            batch = past.take(self._most_records)
+        except EngineError as error:
+            del self._past[task_id, partition]
+            yield PastLost(task_id, task, error)
+            return
+        if batch is not None:
+            yield FetchedRecords(task_id, task, batch)
+        elif past.is_done:
+            reach("after-history")
+            del self._past[task_id, partition], task.past[partition]
+            task.read[partition] = past.end
+            self._attach(task_id, task, partition)
 
     def _rearrange(self) -> None:
         """Separate tasks that others would wait for, and bring together tasks that are close."""
@@ -265,6 +307,9 @@ class SharedConsumers:
 
     def _attach(self, task_id: TaskId, task: RunningTask, partition: Partition) -> None:
         """Read a partition for a task with a consumer at its position, or with another one."""
+        if partition in task.past:
+            self._past[task_id, partition] = task
+            return
         offset = task.read[partition]
         for consumer in self._consumers:
             feed = consumer.feeds.get(partition)

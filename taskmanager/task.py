@@ -30,6 +30,7 @@ from kafka_pipeline.streams.event_time.input_time import InputTime
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.units import settings_of
 from kafka_pipeline.taskmanager.clients import Brokers, TransactionalProducer
+from kafka_pipeline.taskmanager.past_records import PastRecords
 from kafka_pipeline.taskmanager.running_task import (
     EventTime,
     RunningTask,
@@ -116,13 +117,14 @@ class Task(RunningTask):
         input_time: InputTime | None,
         holds: tuple[tuple[str, int], ...],
         positions: dict[Partition, Committed],
+        past: Mapping[Partition, PastRecords],
         group_metadata: Any,
     ) -> None:
         """`input_time` is the event time of the inputs, `None` if no task needs it.
 
         Records may wait in the nodes for as much event time as `holds` says, see `InputProgress`.
         """
-        super().__init__(offsets_of(positions), stores)
+        super().__init__(offsets_of(positions), stores, past)
         self._replica = replica
         self._context = context
         self._memory = memory

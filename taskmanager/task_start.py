@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, NamedTuple
 
@@ -34,6 +34,8 @@ from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.units import group_of, settings_of, sharing_key, valued
 from kafka_pipeline.streams.stores.bytes_store import StoreBytes
 from kafka_pipeline.taskmanager.clients import Reader, TransactionalProducer
+from kafka_pipeline.taskmanager.past_records import PastRecords
+from kafka_pipeline.taskmanager.past_start import histories_of, open_past
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext, TaskMemory
 from kafka_pipeline.taskmanager.task import KafkaOutputTopics, Task
 from kafka_pipeline.taskmanager.task_rights import written_topics
@@ -187,8 +189,7 @@ class ProcessorStart(TaskStart):
                 self._fence(producer)
                 # Not before the fence: until then, the former owner could still commit.
                 committed = self._committed(reader)
-                positions = self._find_positions(group, committed)
-                self._resolve_doubt(offsets_of(positions))
+                positions, past = self._begin(group, committed)
                 self._warn_of_times(positions)
                 self._context.lag_watch.done_up_to(replica.task, offsets_of(positions))
                 stores = TaskStores(
@@ -229,6 +230,7 @@ class ProcessorStart(TaskStart):
                 if (hold_ms := group.hold_ms_to(topic))
             ),
             positions=positions,
+            past=past,
             group_metadata=group_metadata,
         )
 
@@ -416,16 +418,34 @@ class ProcessorStart(TaskStart):
         self._memory.resume_counts(committed.values())
         return committed
 
-    def _find_positions(
+    def _begin(
         self, group: NodeGroup, committed: Mapping[Partition, Committed]
+    ) -> tuple[dict[Partition, Committed], dict[Partition, PastRecords]]:
+        """Return the positions at which to continue, and what tables have from there on."""
+        histories = histories_of(self._replica, self._context.config.tables)
+        positions = self._find_positions(group, committed, histories)
+        past = open_past(histories, offsets_of(positions), self._context.clients.brokers)
+        in_topics = {place: records.end for place, records in past.items()}
+        self._resolve_doubt({**offsets_of(positions), **in_topics})
+        return positions, past
+
+    def _find_positions(
+        self,
+        group: NodeGroup,
+        committed: Mapping[Partition, Committed],
+        histories: Collection[str],
     ) -> dict[Partition, Committed]:
-        """Return the positions at which to continue, in the order of the inputs."""
+        """Return the positions at which to continue, in the order of the inputs.
+
+        `histories` are the topics whose deleted records a table has.
+        """
         partitions = [(topic, self._replica.task.partition) for topic in self._replica.in_topics]
         new = [partition for partition in partitions if partition not in committed]
         at_end = [partition for partition in new if group.begins_at_end(partition[0])]
         at_start = [partition for partition in new if partition not in at_end]
         brokers = self._context.clients.brokers
         offsets = brokers.stable_ends(at_end) | brokers.oldest_offsets(at_start)
+        offsets |= {place: 0 for place in at_start if place[0] in histories}
         known = {**committed, **{place: Committed(offset) for place, offset in offsets.items()}}
         return {partition: known[partition] for partition in partitions}
 

@@ -242,6 +242,7 @@ MAY_IMPORT = {
     ),
     "taskmanager": (
         "deployment",
+        "streams/tables",
         "streams/pipeline",
         "streams/pipeline/kinds",
         "streams/sql",

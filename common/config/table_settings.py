@@ -36,9 +36,9 @@ _FORMATS = Texts(
 )
 _PATHS = Texts(
     name="paths",
-    doc="folders and files that tables of files may be in: relative to the folder of config.yaml, "
-    "from `~`, absolute, or URIs such as `s3a://bucket/folder`. By default, the folder of "
-    "config.yaml",
+    doc="folders and files that tables of files, and histories of sources, may be in: relative to "
+    "the folder of config.yaml, from `~`, absolute, or URIs such as `s3a://bucket/folder`. By "
+    "default, the folder of config.yaml",
     # A scheme, or no colon before the first slash; no wildcards.
     pattern=r"^(?=.*\S)(?:[A-Za-z][A-Za-z0-9+.-]*:/|[^:/\\{}\[\]*?]*(?:/|$))[^\\{}\[\]*?]*$",
     default=(".",),
@@ -51,8 +51,9 @@ _WRITE_PATHS = Texts(
 )
 _WRITE_URLS = Texts(
     name="write_urls",
-    doc="databases and catalogs in which processors of `type: table` may write tables, as "
-    "`postgresql://host:5432/database`, or `https://host/catalog` of a REST catalog; a URL that "
+    doc="databases and catalogs in which processors of `type: table` may write tables, and sources "
+    "may have their history, as `postgresql://host:5432/database`, or `https://host/catalog` of a "
+    "REST catalog; a URL that "
     'ends in "/" allows all databases of the host; by default, they may write none',
     pattern="^(postgresql|https?)://",
 )

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 
 from msgspec import Meta
 
+from kafka_pipeline.common.pipelines.history import HistorySpec, RecordPart
 from kafka_pipeline.common.pipelines.lookup_tables import TableSpec, TopicTableSpec
 from kafka_pipeline.common.pipelines.serde_specs import AnySerde
 from kafka_pipeline.common.pipelines.store_specs import BYTES, StoreSpec
@@ -41,7 +42,6 @@ TableFormat = Literal["delta", "iceberg", "parquet", "postgres"]
 TableMode = Literal["append", "upsert"]
 SourceFormat = Literal["debezium"]
 TableEvolution = Literal["refuse", "add"]
-RecordPart = Literal["key", "timestamp", "partition", "offset"]
 OffsetReset = Literal["earliest", "latest"]
 TimeUnit = Literal["ms", "s", "us", "iso8601"]
 OnInvalid = Literal["fail", "skip", "partition_time"]
@@ -72,7 +72,8 @@ class SourceSpec(Strict, frozen=True, kw_only=True):
 
     `feedback` says that the records of the job's own processors come back by it, and `changelog`
     that each record replaces the former one with its key, and that a null value deletes it. With a
-    `format`, records are changes of the rows of a database's table.
+    `format`, records are changes of the rows of a database's table. `history` has the records that
+    are not in the topic any more.
     """
 
     key: AnySerde | None = None
@@ -82,6 +83,7 @@ class SourceSpec(Strict, frozen=True, kw_only=True):
     feedback: bool = False
     changelog: bool = False
     format: SourceFormat | None = None
+    history: HistorySpec | None = None
 
     @property
     def is_table(self) -> bool:

@@ -233,13 +233,19 @@ class RestorePlan:
                     f"{topic}[{position.partition}] ends at offset {ends[place]}, before offset "
                     f"{wanted} of the savepoint: its records are gone, or it is another topic"
                 )
-            at = max(wanted, oldest[place])
+            at = wanted if self._has_history(saved) else max(wanted, oldest[place])
             if at > wanted:
                 self.losses.append(
                     f"{counted(at - wanted, 'offset')} that followed in {topic}"
                     f"[{position.partition}] were deleted since"
                 )
             yield Begin(self._id(saved.processor), place, position.committed, at)
+
+    def _has_history(self, saved: SavedInput) -> bool:
+        """Whether a table has the records that are not in the topic any more."""
+        id_, name = self._place(saved)
+        source = self._pipeline.processor(id_).sources.get(name)
+        return source is not None and source.history is not None
 
     def _wanted(
         self, how: Sources | None, position: SavedPosition, place: Partition, oldest: int, end: int

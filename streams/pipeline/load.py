@@ -19,6 +19,7 @@ from kafka_pipeline.streams.pipeline.feedback import check_feedback
 from kafka_pipeline.streams.pipeline.file import read_pipeline
 from kafka_pipeline.streams.pipeline.fronts import with_fronts_in_joins
 from kafka_pipeline.streams.pipeline.graph import check_graph, topological_order
+from kafka_pipeline.streams.pipeline.kinds.history import check_histories
 from kafka_pipeline.streams.pipeline.kinds.kind import Means
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.partitions import check_given_counts
@@ -59,6 +60,7 @@ def load_pipeline(
     file = with_columns(file, config, problems)
     means = Means(config, queries, with_classes)
     made: dict[str, Made] = {}
+    check_histories(file, config.tables, problems)
     for entry in topological_order(file.entries):
         kind = kind_of(entry.spec)
         kind.check(entry, entry.spec, file, problems)
@@ -84,11 +86,7 @@ def load_pipeline(
     )
     check_topics(file, pipeline, [*made.values()], problems)
     check_feedback(pipeline, [*made.values()], problems)
-    for entry, processor in made.values():
-        try:
-            check_given_counts(pipeline, processor)
-        except ConfigError as error:
-            problems.add(entry.at, str(error))
+    _check_counts(pipeline, made.values(), problems)
     problems.raise_if_any()
     if start_problem is not None:
         _check_starts(made.values(), start_problem, problems)
@@ -101,6 +99,14 @@ def load_pipeline(
         _check_schemas(uses, schema_problem, problems)
     problems.raise_if_any()
     return pipeline
+
+
+def _check_counts(pipeline: Pipeline, made: Iterable[Made], problems: Problems) -> None:
+    for entry, processor in made:
+        try:
+            check_given_counts(pipeline, processor)
+        except ConfigError as error:
+            problems.add(entry.at, str(error))
 
 
 def _check_starts(made: Iterable[Made], start_problem: StartProblem, problems: Problems) -> None:

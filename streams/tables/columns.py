@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 import pyarrow as pa
 from msgspec import Meta
 
-from kafka_pipeline.common.pipelines.specs import RecordPart
+from kafka_pipeline.common.pipelines.history import RecordPart
 
 if TYPE_CHECKING:
     from sqlglot import exp

@@ -10,7 +10,7 @@ extra.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -66,7 +66,7 @@ class IcebergTable:
         self._partition_by = [*spec.partition_by]
         self._application = application
         with self._answering():
-            properties = _properties(spec)
+            properties = catalog_properties(spec.catalog)
             if properties["uri"].startswith(_SQLITE):
                 folder = Path(properties["uri"].removeprefix(_SQLITE)).parent
                 folder.mkdir(parents=True, exist_ok=True)
@@ -181,10 +181,10 @@ class IcebergTable:
                 self._catalog.close()
 
 
-def _properties(spec: TableSinkSpec) -> dict[str, str]:
+def catalog_properties(catalog: Mapping[str, str]) -> dict[str, str]:
     """Return the name of the catalog and its properties, with psycopg 3 as PostgreSQL's driver."""
-    uri = re.sub(r"^postgresql(\+\w+)?://", "postgresql+psycopg://", spec.catalog["uri"])
-    return {**spec.catalog, "uri": uri}
+    uri = re.sub(r"^postgresql(\+\w+)?://", "postgresql+psycopg://", catalog["uri"])
+    return {**catalog, "uri": uri}
 
 
 def _by_name(fields: Iterable[pa.Field]) -> dict[str, tuple[pa.DataType, bool]]:

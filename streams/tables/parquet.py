@@ -48,8 +48,7 @@ class ParquetTable:
         self._where, self._folder = spec.path, Path(spec.path)
         self._schema = columns.schema
         self._application = application
-        of_task = blake2b(application.encode(), digest_size=_HASH_BYTES).hexdigest()
-        self._prefix = f"part-{of_task}-"
+        self._prefix = prefix_of(application)
         with self._answering():
             self._folder.mkdir(parents=True, exist_ok=True)
             for file in self._folder.glob(f".{self._prefix}*"):
@@ -126,6 +125,12 @@ class ParquetTable:
             yield
         except (OSError, ValueError, KeyError) as error:
             raise TransactionFailedError(f"table {self._where}: {error}") from error
+
+
+def prefix_of(application: str) -> str:
+    """Return how the names of a task's files begin; in their order, these are a chain."""
+    of_task = blake2b(application.encode(), digest_size=_HASH_BYTES).hexdigest()
+    return f"part-{of_task}-"
 
 
 def _by_name(schema: pa.Schema) -> dict[str, tuple[pa.DataType, bool]]:

@@ -69,6 +69,5 @@ def overtaken(table: str, found: int | None, former: int | None) -> FencedError:
 def missing_extra(error: ImportError) -> NonRetriableError:
     """Return the error of a task whose format needs a package that is not installed."""
     return NonRetriableError(
-        "processors of type table need the package kafka-pipeline[tables] where their tasks run: "
-        f"{error}"
+        f"tables need the package kafka-pipeline[tables] where their tasks run: {error}"
     )

@@ -239,8 +239,25 @@ SOURCE = {
     "changelog": False,
     "format": "debezium",
 }
+WRITTEN = {
+    "written_by": "shop/Orders",
+    "record_columns": {"key": "k", "timestamp": "t", "partition": "p", "offset": "o"},
+}
+IN_FILES = {"format": "delta", "path": "lake/orders", **WRITTEN}
+IN_CATALOG = {
+    "format": "iceberg",
+    "table": "shop.orders",
+    "catalog": {"type": "sql", "uri": "sqlite:///lake/c.db", "warehouse": "lake", "name": "c"},
+    **WRITTEN,
+}
 SOURCES: Mapping[str, Any] = {
-    "sources": {"plain": "clicks", "whole": SOURCE, "now": {**SOURCE, "timestamp": "wall_clock"}},
+    "sources": {
+        "plain": "clicks",
+        "whole": SOURCE,
+        "now": {**SOURCE, "timestamp": "wall_clock"},
+        "files": {"topic": "orders", "history": IN_FILES},
+        "catalog": {"topic": "orders", "history": IN_CATALOG},
+    },
     "sinks": {"totals": "totals_topic"},
     "processors": [{"id": "A", "type": "forward", "from": ["plain"], "to": ["totals"]}],
 }
@@ -357,7 +374,7 @@ def test_the_sample_of_a_type_has_all_its_keys(kind: Kind[Any]) -> None:
 
 def test_the_samples_of_config_yaml_and_of_a_source_have_all_keys() -> None:
     assert missing(CONFIG_KEYS, CONFIG) == []
-    assert missing(SOURCE_KEYS, SOURCE) == []
+    assert missing(SOURCE_KEYS, {**SOURCE, "history": {**IN_FILES, **IN_CATALOG}}) == []
 
 
 # --- schema and loader agree ---

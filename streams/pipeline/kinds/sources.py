@@ -20,6 +20,7 @@ from kafka_pipeline.common.pipelines.specs import (
 )
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.errors import InvalidArgumentError
+from kafka_pipeline.streams.pipeline.kinds.history import HISTORY, HISTORY_RULE, read_history
 from kafka_pipeline.streams.pipeline.kinds.schema_serdes import SerdeKey, has_fields, read_serde
 from kafka_pipeline.streams.timestamps import (
     FailOnInvalidTimestamp,
@@ -116,7 +117,10 @@ _SCHEMA = Text(
     about='the columns of the values, such as "name STRING, price DOUBLE"',
     default="",
 )
-SOURCE_KEYS = (TOPIC, _KEY, _VALUE, _SCHEMA, TIMESTAMP, _RESET, _FEEDBACK, _CHANGELOG, _EVENTS)
+SOURCE_KEYS = (
+    *(TOPIC, _KEY, _VALUE, _SCHEMA, TIMESTAMP, _RESET, _FEEDBACK, _CHANGELOG, _EVENTS),
+    HISTORY,
+)
 _DELETIONS: Schema = {
     "if": {
         "properties": {TIMESTAMP.name: {"type": "object"}},
@@ -139,8 +143,21 @@ _COLUMNS: Schema = {
     "if": {"required": [_SCHEMA.name, _VALUE.name], "not": {"required": [_EVENTS.name]}},
     "then": {"properties": {_VALUE.name: {"const": "json"}}},
 }
-SOURCE_RULES = (_DELETIONS, _COLUMNS)
-"""Deletions of a table have no field with a time. A schema is that of JSON."""
+_PAST: Schema = {
+    "if": {"required": [HISTORY.name]},
+    "then": {
+        "properties": {
+            _VALUE.name: {"const": "json"},
+            _RESET.name: {"const": "earliest"},
+            _FEEDBACK.name: {"const": False},
+            _CHANGELOG.name: {"const": False},
+            _EVENTS.name: False,
+        }
+    },
+}
+SOURCE_RULES = (_DELETIONS, _COLUMNS, _PAST, HISTORY_RULE)
+"""Deletions of a table have no field with a time. A schema is that of JSON. So are the records of a
+table, which is read from its first row and has neither deletions nor feedback."""
 
 
 def read_source(value: Map, problems: Problems) -> SourceSpec:
@@ -155,6 +172,7 @@ def read_source(value: Map, problems: Problems) -> SourceSpec:
         feedback=fields.boolean(_FEEDBACK),
         changelog=fields.boolean(_CHANGELOG),
         format=None if fields.get(_EVENTS.name) is None else fields.choice(_EVENTS),
+        history=read_history(fields, problems),
     )
     fields.text(_SCHEMA)
     is_wrong = isinstance(given, Map) and spec.value is not None and not has_fields(spec.value)
@@ -166,6 +184,8 @@ def read_source(value: Map, problems: Problems) -> SourceSpec:
             fields.at(_SCHEMA.name),
             "schema has the columns of JSON: say value: json, or leave it out",
         )
+    if spec.history is not None and (wrong := _history_problem(spec)):
+        problems.add(fields.at(HISTORY.name), f"{HISTORY.name}: {wrong}")
     time = spec.timestamp
     if spec.is_table and isinstance(time, FieldTime) and time.on_invalid != "partition_time":
         problems.add(
@@ -174,6 +194,22 @@ def read_source(value: Map, problems: Problems) -> SourceSpec:
             "with a time: say on_invalid: partition_time",
         )
     return spec
+
+
+def _history_problem(spec: SourceSpec) -> str:
+    """Return why a source cannot have a history; "" if it can."""
+    if spec.value not in (None, "json"):
+        return "the rows of a table become JSON: say value: json, or leave it out"
+    if spec.auto_offset_reset == "latest":
+        return "auto_offset_reset: latest would leave it out: remove one of the two"
+    if spec.feedback:
+        return "records that come back are not in a table that is written from the topic"
+    if spec.is_table:
+        return (
+            f"with {spec.format or _CHANGELOG.name}, a null value deletes a key, and a table has "
+            "no rows for these"
+        )
+    return ""
 
 
 def read_schema(value: Map) -> str:

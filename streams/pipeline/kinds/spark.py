@@ -144,7 +144,7 @@ class Spark(Kind[Q]):
                     f"{_JSON} have, not {spec.format}",
                 )
         tables = [Target(table.topic, entry.at) for table in spec.topic_tables.values()]
-        refuse_settings(entry, tables, file, problems, ("timestamp",))
+        refuse_settings(entry, tables, file, problems, ("timestamp", "history"))
         for source in (*entry.sources, *tables):
             _check_serdes(source, entry, spec, file, problems)
         for name, table in spec.topic_tables.items():

@@ -1,16 +1,18 @@
-"""Where a processor may write its table, by what config.yaml allows."""
+"""Where a table may be that a processor writes or reads as history, by config.yaml."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from msgspec import structs
 
 from kafka_pipeline.common.config.expansion import has_references
-from kafka_pipeline.common.config.table_paths import PathError, location_of
+from kafka_pipeline.common.config.table_paths import Location, PathError, location_of
 from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipelines.history import HistorySpec
 from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 
 SQLITE = "sqlite:///"
@@ -22,19 +24,24 @@ NAME = "default"
 _DRIVER = re.compile(r"^postgresql\+\w+://")
 _LOGIN = re.compile(r"://[^/?#@]*@")
 
+S = TypeVar("S", TableSinkSpec, HistorySpec)
+_PathProblem = Callable[[Location], str | None]
 
-def located(spec: TableSinkSpec, settings: TableSettings) -> TableSinkSpec:
+
+def located(spec: S, settings: TableSettings) -> S:
     """Return the spec with its paths as they are on this host.
 
     References have values where tasks run, so what has one is checked there alone. Raises
     `ConfigError` for a place that `settings` does not allow.
     """
-    if spec.format == "postgres":
+    is_written = isinstance(spec, TableSinkSpec)
+    problem = settings.write_problem if is_written else settings.path_problem
+    if isinstance(spec, TableSinkSpec) and spec.format == "postgres":
         _require_url("url", spec.url, settings)
         return spec
     if spec.format == "iceberg":
-        return structs.replace(spec, catalog=_catalog(spec.catalog, settings))
-    path = _path("path", spec.path, settings)
+        return structs.replace(spec, catalog=_catalog(spec.catalog, settings, problem))
+    path = _path("path", spec.path, settings, problem)
     if spec.format == "parquet" and not path.startswith("/"):
         raise ConfigError(
             f'path "{spec.path}" is not a folder of the host, and in other places files do not '
@@ -43,26 +50,28 @@ def located(spec: TableSinkSpec, settings: TableSettings) -> TableSinkSpec:
     return structs.replace(spec, path=path)
 
 
-def _catalog(given: Mapping[str, str], settings: TableSettings) -> Mapping[str, str]:
+def _catalog(
+    given: Mapping[str, str], settings: TableSettings, problem: _PathProblem
+) -> Mapping[str, str]:
     """Return the properties of a catalog, whose data SQL does not keep but a warehouse.
 
     The server of a REST catalog decides itself where data is.
     """
     uri = given.get("uri", "")
     if uri.startswith(SQLITE):
-        uri = f"{SQLITE}{_path('catalog.uri', uri.removeprefix(SQLITE), settings)}"
+        uri = f"{SQLITE}{_path('catalog.uri', uri.removeprefix(SQLITE), settings, problem)}"
     else:
         # Who connects, and with which driver, does not change where.
         plain = _LOGIN.sub("://", _DRIVER.sub("postgresql://", uri), count=1)
         _require_url("catalog.uri", uri if has_references(uri) else plain, settings)
     if given.get("type") != SQL:
         return {**given, "uri": uri}
-    warehouse = _path("catalog.warehouse", given.get("warehouse", ""), settings)
+    warehouse = _path("catalog.warehouse", given.get("warehouse", ""), settings, problem)
     on_host = f"file://{warehouse}" if warehouse.startswith("/") else warehouse
     return {**given, "uri": uri, "warehouse": on_host}
 
 
-def _path(key: str, path: str, settings: TableSettings) -> str:
+def _path(key: str, path: str, settings: TableSettings, problem_of: _PathProblem) -> str:
     if has_references(path):
         return path
     try:
@@ -71,7 +80,7 @@ def _path(key: str, path: str, settings: TableSettings) -> str:
         raise ConfigError(f"{key} {error}") from None
     if location.pattern:
         raise ConfigError(f"{key} has wildcards: name one folder")
-    if problem := settings.write_problem(location):
+    if problem := problem_of(location):
         raise ConfigError(f'{key} "{path}" {problem}')
     return str(location.path) if location.is_on_host else location.uri
 

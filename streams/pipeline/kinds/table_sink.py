@@ -25,9 +25,9 @@ from kafka_pipeline.common.config.keys import (
 from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipelines.history import RecordPart
 from kafka_pipeline.common.pipelines.specs import (
     DEFAULT_TABLE_COMMIT_INTERVAL_MS,
-    RecordPart,
     TableEvolution,
     TableFormat,
     TableMode,

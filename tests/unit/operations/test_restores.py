@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -13,7 +14,9 @@ from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.pipelines.history import HistorySpec
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.specs import SourceSpec
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.deployment.deploy import Proposal
 from kafka_pipeline.deployment.desired_state import (
@@ -251,6 +254,20 @@ def test_records_that_were_deleted_since_need_consent(
     found = planned(config, folder, pipeline(config, tmp_path), admin)
     assert offsets(found) == [55, 60]
     assert found.plan.losses == ["5 offsets that followed in in[0] were deleted since"]
+
+
+def test_records_that_a_table_has_are_not_lost(
+    config: Config, folder: Path, tmp_path: Path, job: Job
+) -> None:
+    admin = FakeAdmin()
+    admin.oldest = 55
+    target = pipeline(config, tmp_path)
+    history = HistorySpec(format="parquet", written_by="job/Orders", record_columns={})
+    forwarder, counter = target.processors
+    forwarder = replace(forwarder, sources={"source": SourceSpec(history=history)})
+    found = planned(config, folder, replace(target, processors=(forwarder, counter)), admin)
+    assert offsets(found) == [50, 60]
+    assert found.plan.losses == []
 
 
 def test_source_that_ends_before_the_savepoint_is_refused(

@@ -25,7 +25,7 @@ ANY_SERDE = (
 CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" and "-"'
 KEYS = (
     "the keys are topic, key, value, schema, timestamp, auto_offset_reset, feedback, changelog, "
-    "format"
+    "format, history"
 )
 
 
