@@ -60,5 +60,5 @@ def open_past(
                 "If the topic was deleted and made again, its records have another id in the "
                 f"table. To leave them out, `pipeline reset` with --to-offset {first}"
             )
-        found[topic, number] = PastRecords(history.read, start, history.end)
+        found[topic, number] = PastRecords(history.read, history.skip_empty(start), history.end)
     return found

@@ -35,6 +35,8 @@ _ENDLESS = 2**63 - 1
 _MERGE = "MERGE"
 _VERSIONS = 1_000
 """How many versions of a Delta table are searched for rows that were replaced."""
+_NEAR = 100_000
+"""How many offsets without rows are read before the first row, at most."""
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 Rows = Callable[[int, int, int | None], pa.Table]
@@ -86,6 +88,24 @@ class History:
                 f"{self.end} on, which {self.application} has not written: it was written from "
                 "another topic, perhaps one that was deleted and made again"
             )
+
+    def skip_empty(self, start: int) -> int:
+        """Return an offset from `start` on up to which there are no rows, close to the first one.
+
+        A table that was begun late has none for most offsets. Raises as the constructor does.
+        """
+        with self._answering():
+            step = _NEAR
+            while start < self.end and not self._has_rows(start, step):
+                start, step = start + step, step * 2
+            while start < self.end and step > _NEAR:
+                step //= 2
+                if not self._has_rows(start, step):
+                    start += step
+        return min(start, self.end)
+
+    def _has_rows(self, start: int, offsets: int) -> bool:
+        return len(self._rows(start, min(start + offsets, self.end), 1)) > 0
 
     def read(self, start: int, end: int) -> RecordBatch:
         """Return the records from offset `start` up to `end`. Raises as the constructor does."""

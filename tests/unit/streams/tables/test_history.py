@@ -185,3 +185,20 @@ def test_files_that_were_compacted_and_deleted_meanwhile_are_found_again_by_the_
 def test_a_place_without_a_table_is_an_error_that_is_tried_again(tmp_path: Path) -> None:
     with pytest.raises(TransactionFailedError, match="cannot be read"):
         lake_of("delta", tmp_path).history()
+
+
+@pytest.mark.parametrize("first", [0, 99_999, 100_000, 1_234_567, 40_000_000])
+def test_offsets_without_rows_are_skipped_up_to_the_first_row_or_shortly_before(
+    first: int, lake: Lake
+) -> None:
+    lake.write([first], first + 1)
+    history = lake.history()
+    start = history.skip_empty(0)
+    assert first - 100_000 < start <= first
+    assert history.read(start, first + 1).offsets == [first]
+    assert history.skip_empty(first) == first
+
+
+def test_without_rows_all_offsets_are_skipped(lake: Lake) -> None:
+    lake.write([0], 5_000_000)
+    assert lake.history().skip_empty(1) == 5_000_000
