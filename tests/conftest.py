@@ -19,8 +19,8 @@ from tests import leftovers, scheduling, tiers
 from tests.brokers import docker_cluster, local_cluster
 from tests.postgres import Database, Server, installed, running
 
-# Machines are shared: the duration of an example means nothing.
-settings.register_profile("shared machine", deadline=None)
+# Machines are shared: the duration of an example means nothing. Each run draws other examples.
+settings.register_profile("shared machine", deadline=None, max_examples=40)
 settings.register_profile("all", deadline=None, max_examples=400)
 # A shell lets what it starts in the background ignore SIGINT, and what tests start would, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)

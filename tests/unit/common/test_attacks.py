@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import structlog
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pipeline.common.config.config import Config
@@ -217,7 +217,6 @@ def mutated(record: ControlRecord, draw: Random) -> ControlRecord:
 
 
 @given(st.integers(0, 2**63))
-@settings(max_examples=300)
 def test_no_change_of_a_record_makes_a_reader_fail(seed: int) -> None:
     draw, readers = Random(seed), Readers()
     for _ in range(20):
@@ -225,7 +224,6 @@ def test_no_change_of_a_record_makes_a_reader_fail(seed: int) -> None:
 
 
 @given(st.integers(0, 2**63))
-@settings(max_examples=100)
 def test_with_a_key_no_change_of_a_record_is_taken_for_a_message(seed: int) -> None:
     """A changed record is rejected, counted, and has no part in what the job is to run."""
     draw, readers = Random(seed), Readers(KEY)
@@ -244,7 +242,6 @@ def test_with_a_key_no_change_of_a_record_is_taken_for_a_message(seed: int) -> N
 
 
 @given(st.integers(0, 2**63))
-@settings(max_examples=50)
 def test_with_a_key_records_in_another_order_carry_out_nothing_twice(seed: int) -> None:
     """Numbers of changes only grow, and a batch ends once."""
     draw, readers = Random(seed), Readers(KEY)

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from math import ceil
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pipeline.common.tasks import TaskId
@@ -70,7 +70,6 @@ def moved_from(tms: set[int], change: Change, after: dict[TaskId, int]) -> set[T
     return {t for t, owner in change.before.items() if owner in tms and after[t] != owner}
 
 
-@settings(max_examples=60)
 @given(changes(most_threads=1))
 def test_change_among_equals_moves_one_share_and_takes_nothing_from_others(change: Change) -> None:
     after = balance(change.tasks, change.present, change.before)
@@ -82,7 +81,6 @@ def test_change_among_equals_moves_one_share_and_takes_nothing_from_others(chang
         assert not moved_from(change.stayers, change, after)
 
 
-@settings(max_examples=60)
 @given(changes(most_threads=8))
 def test_change_among_different_moves_what_the_rounding_of_shares_asks_for(change: Change) -> None:
     after = balance(change.tasks, change.present, change.before)
@@ -96,7 +94,6 @@ def test_change_among_different_moves_what_the_rounding_of_shares_asks_for(chang
         assert all(count == 1 for count in Counter(change.before[t] for t in moved).values())
 
 
-@settings(max_examples=60)
 @given(changes(most_threads=8))
 def test_shares_of_a_large_cluster_are_within_one_of_the_proportion(change: Change) -> None:
     counts = Counter(balance(change.tasks, change.present, change.before).values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pipeline.streams.errors import PartitionError
@@ -80,7 +80,6 @@ def test_hash_is_that_of_java_clients(data: bytes, digest: int) -> None:
     assert murmur2(data) == digest
 
 
-@settings(max_examples=100)
 @given(data=st.binary(max_size=40) | st.binary(min_size=240, max_size=270))
 def test_hash_of_any_length_is_the_one_of_the_definition(data: bytes) -> None:
     assert murmur2(data) == bytewise_murmur2(data)

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pipeline import serdes
@@ -82,7 +82,6 @@ def refusal(function: Callable[[Any], object], argument: object) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=50)
 @given(data=st.data())
 def test_every_serde_gives_back_what_it_was_given(name: str, data: st.DataObject) -> None:
     serde = serdes.by_name(name)

@@ -17,6 +17,7 @@ from kafka_pipeline.streams.backfill.outputs import SortedRuns
 from kafka_pipeline.streams.stores import window
 from tests.history import Here, History, Interrupted, Row
 from tests.rounds import Case, WindowsModel, rows, skewed
+from tests.tiers import long_but_the_first
 
 WINDOWS = """
 - {id: Shop, type: topology, builder: "tests.user_code.rebuilt:build"}
@@ -47,7 +48,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka_pipeline.streams.backfill.kept_state._ENTRIES_AT_ONCE", 4)
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("parallelism", long_but_the_first([3, 1]))
 @pytest.mark.parametrize("pipeline", [WINDOWS, BEST.replace("PERSISTENT", "true")])
 def test_a_task_goes_on_from_the_state_as_if_it_had_run_from_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pipeline: str, parallelism: int
@@ -62,7 +63,10 @@ def test_a_task_goes_on_from_the_state_as_if_it_had_run_from_the_start(
     assert found == case.expected(0.6)
 
 
-@pytest.mark.parametrize("pipeline", [WINDOWS, NAMES, CHAIN, BEST.replace("PERSISTENT", "false")])
+@pytest.mark.parametrize(
+    "pipeline",
+    long_but_the_first([WINDOWS, BEST.replace("PERSISTENT", "false"), NAMES, CHAIN], 2),
+)
 def test_the_state_does_not_depend_on_the_rounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pipeline: str
 ) -> None:
@@ -156,7 +160,7 @@ def test_only_what_the_offsets_include_is_counted(
     assert found == counted
 
 
-@pytest.mark.parametrize("after", range(10))
+@pytest.mark.parametrize("after", long_but_the_first([0, 4, 9, 1, 2, 3, 5, 6, 7, 8], 3))
 def test_a_round_that_was_interrupted_is_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:

@@ -77,7 +77,7 @@ RUNS = st.lists(st.lists(st.integers(0, 8), min_size=1, max_size=15), min_size=1
 
 
 @given(RUNS, st.integers(2, 12))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_merge_is_a_sort_by_time_so_far_position_and_run_however_many_at_once(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,

@@ -130,7 +130,7 @@ def documents(draw: st.DrawFn) -> list[bytes | None]:
     ]
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(documents(), st.sampled_from([[("a",)], [("a",), ("b",)], [("a", "b"), ("c",)]]))
 def test_columns_are_what_python_reads(
     raw: list[bytes | None], fields: list[tuple[str, ...]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pipeline.common.record_batch import RecordBatch
@@ -187,7 +187,6 @@ def one_at_a_time(columns: dict[Partition, list[int]]) -> list[tuple[str, int]]:
     return ordered
 
 
-@settings(max_examples=100)
 @given(data=st.data())
 def test_order_depends_neither_on_batches_nor_on_the_length_of_runs(data: st.DataObject) -> None:
     column = st.lists(st.integers(0, 6), max_size=12)

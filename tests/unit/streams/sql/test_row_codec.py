@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pipeline.streams.sql.row_codec import RowCodec
@@ -64,7 +64,6 @@ def tables(draw: st.DrawFn) -> pa.Table:
     return pa.table({f"c{index}": array for index, array in enumerate(arrays)})
 
 
-@settings(max_examples=60)
 @given(tables(), st.data())
 def test_rows_come_back_and_do_not_depend_on_their_batch(
     table: pa.Table, data: st.DataObject

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pipeline.streams.errors import StateStoreError
@@ -72,7 +72,6 @@ steps = st.lists(
 
 
 @KINDS
-@settings(max_examples=60, deadline=None)
 @given(steps=steps)
 def test_a_view_is_the_content_at_the_last_commit(
     kind: str,

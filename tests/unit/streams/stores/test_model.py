@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pipeline import serdes, stores
@@ -63,7 +63,6 @@ class Model:
 
 
 @KINDS
-@settings(max_examples=40)
 @given(steps=steps)
 def test_bytes_store_behaves_as_dicts(
     kind: str, steps: list[Step], tmp_path_factory: pytest.TempPathFactory
@@ -118,7 +117,6 @@ WindowStep = tuple[str, str, int, int | None]
 
 
 @KINDS
-@settings(max_examples=40)
 @given(steps=window_steps, key=texts, last_key=texts, time_from=times, time_to=times)
 def test_window_store_behaves_as_a_dict_of_what_has_not_expired(
     kind: str,
@@ -191,7 +189,6 @@ HISTORY = 10
 
 
 @KINDS
-@settings(max_examples=40)
 @given(puts=versions, commit_after=st.integers(0, 30))
 def test_versioned_store_behaves_as_a_dict_of_times(
     kind: str,

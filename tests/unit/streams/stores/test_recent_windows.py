@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pipeline import serdes, stores
@@ -71,7 +71,6 @@ def content(store: WindowStore[Any, Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["memory", "rocksdb"])
-@settings(max_examples=60)
 @given(
     steps=steps,
     limit_bytes=st.sampled_from([2_000, 12_000, 10**9]),
@@ -129,7 +128,6 @@ def test_what_is_found_and_kept_is_that_of_the_store_alone(
     backend.close()
 
 
-@settings(max_examples=100)
 @given(
     batches=st.lists(
         st.tuples(

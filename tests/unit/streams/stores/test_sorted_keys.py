@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pipeline.streams.stores.sorted_keys import CHUNK_KEYS, SortedKeys
@@ -13,7 +13,6 @@ from kafka_pipeline.streams.stores.sorted_keys import CHUNK_KEYS, SortedKeys
 keys = st.binary(max_size=2)
 
 
-@settings(max_examples=100)
 @given(
     start=st.sets(keys),
     steps=st.lists(st.tuples(st.booleans(), keys), max_size=60),
