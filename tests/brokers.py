@@ -9,20 +9,32 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from kafka_pipeline.admin.broker.jars import BROKER, JarSet
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster, delete_data
 
 _ROOT = Path(__file__).parents[1]
 _OF_PROJECT = {"label": "com.docker.compose.project=kafka-pipeline"}
 _HEALTHY_TIMEOUT_S = 120.0
 
+EAGER_RETENTION = {"log.retention.check.interval.ms": 1_000, "log.initial.task.delay.ms": 1_000}
+"""Kafka deletes records whose timestamps are older than a week; by default, it looks for them once
+in 5 minutes, so a test that writes such records would fail only now and then."""
+
 
 @contextmanager
 def local_cluster(
-    directory: Path, num_brokers: int = 1, settings: Mapping[str, str | int] = {}
+    directory: Path,
+    num_brokers: int = 1,
+    settings: Mapping[str, str | int] = {},
+    jar_set: JarSet = BROKER,
 ) -> Iterator[str]:
     """Run Kafka from the jars on free ports; nothing stays of it."""
     cluster = LocalCluster(
-        directory, num_brokers=num_brokers, settings=settings, is_short_lived=True
+        directory,
+        num_brokers=num_brokers,
+        settings=settings,
+        is_short_lived=True,
+        jar_set=jar_set,
     )
     cluster.start()
     try:

@@ -16,7 +16,7 @@ from hypothesis import settings
 
 import kafka_pipeline
 from tests import leftovers, scheduling, tiers
-from tests.brokers import docker_cluster, local_cluster
+from tests.brokers import EAGER_RETENTION, docker_cluster, local_cluster
 from tests.postgres import Database, Server, installed, running
 
 # Machines are shared: the duration of an example means nothing. Each run draws other examples.
@@ -26,9 +26,6 @@ settings.register_profile("all", deadline=None, max_examples=400)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _FOLDERS = {link.name for link in Path(kafka_pipeline.__file__).parent.iterdir() if link.is_dir()}
-_EAGER_RETENTION = {"log.retention.check.interval.ms": 1_000, "log.initial.task.delay.ms": 1_000}
-"""Kafka deletes records whose timestamps are older than a week; by default, it looks for them once
-in 5 minutes, so a test that writes such records would fail only now and then."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -103,7 +100,7 @@ def bootstrap_servers(
     """Addresses of a Kafka that runs for the whole session; give each test topics of its own."""
     broker: str = request.config.getoption("--broker")
     if broker == "local":
-        with local_cluster(tmp_path_factory.mktemp("kafka"), settings=_EAGER_RETENTION) as servers:
+        with local_cluster(tmp_path_factory.mktemp("kafka"), settings=EAGER_RETENTION) as servers:
             yield servers
     elif broker == "docker":
         with docker_cluster() as servers:

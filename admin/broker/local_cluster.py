@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from kafka_pipeline.admin.broker.jars import BROKER, JarSet
 from kafka_pipeline.admin.broker.ports import LOOPBACK, accepts, find_free, is_free
 from kafka_pipeline.admin.broker.processes import BrokerProcess
 from kafka_pipeline.admin.broker.properties import (
@@ -63,6 +64,7 @@ class LocalCluster:
         settings: Mapping[str, str | int] = {},
         is_secure: bool = False,
         is_short_lived: bool = False,
+        jar_set: JarSet = BROKER,
         found: Sequence[NodeState] = (),
     ) -> None:
         """Choose the ports; nothing starts yet.
@@ -77,6 +79,7 @@ class LocalCluster:
             is_secure: whether clients need TLS, a name and rights; see `SecretsFolder`.
             is_short_lived: whether it will run for minutes: its JVMs then take less CPU time at
                 first, and more later.
+            jar_set: the version of Kafka.
             found: the brokers of an existing cluster, instead of new ones; passed by `find`.
 
         Raises:
@@ -87,6 +90,7 @@ class LocalCluster:
         self._settings = dict(settings)
         self.is_secure = is_secure
         self._is_short_lived = is_short_lived
+        self._jar_set = jar_set
         states = found or [
             NodeState(node, None) for node in _new_nodes(num_brokers, port, is_secure=is_secure)
         ]
@@ -146,7 +150,7 @@ class LocalCluster:
             ConfigError: it is to be secured, and the library for certificates is missing.
             OSError: the folder cannot be written.
         """
-        server = KafkaServer()
+        server = KafkaServer(self._jar_set)
         chosen = self._choose(broker)
         missing = [node for node in chosen if self.process(node.id) is None]
         self.directory.mkdir(parents=True, exist_ok=True)

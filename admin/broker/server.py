@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kafka_pipeline.admin.broker.jars import BROKER, fetch_jars
+from kafka_pipeline.admin.broker.jars import JarSet, fetch_jars
 from kafka_pipeline.admin.broker.processes import BrokerProcess
 from kafka_pipeline.admin.broker.secrets_folder import write_private
 from kafka_pipeline.admin.terminal import last_words
@@ -52,13 +52,13 @@ def read_cluster_id(data_dir: Path) -> str | None:
 class KafkaServer:
     """Java and Kafka's jars, found and ready to use."""
 
-    def __init__(self) -> None:
+    def __init__(self, jar_set: JarSet) -> None:
         """Find Java and the jars; fetch missing jars, which takes a minute.
 
         Raises `UnavailableError` if Java or the jars are not available.
         """
         self._java = find_java()
-        self._jars = fetch_jars(BROKER, self._java)
+        self._jars = fetch_jars(jar_set, self._java)
 
     def format(
         self, properties_file: Path, cluster_id: str, passwords: Mapping[str, str] = {}

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from kafka_pipeline.admin.broker.jars import BROKER
 from kafka_pipeline.admin.broker.processes import BrokerProcess
 from kafka_pipeline.admin.broker.properties import BrokerNode, server_properties
 from kafka_pipeline.admin.broker.server import KafkaServer, new_cluster_id
@@ -55,7 +56,7 @@ class HostBrokers:
 
     def start(self, broker: int | None = None, *, timeout_s: float = START_TIMEOUT_S) -> None:
         """Start the brokers that do not run, or only `broker`, and wait until they serve."""
-        server = KafkaServer()
+        server = KafkaServer(BROKER)
         self.directory.mkdir(parents=True, exist_ok=True)
         missing = [number for number in self._chosen(broker) if self.process(number) is None]
         self._format(server, missing)
