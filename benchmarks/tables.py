@@ -1,7 +1,7 @@
 """Rows per second into tables, and memory: `python -m benchmarks.tables [--records N]`.
 
-Two tasks in one TaskManager write a backlog of records with five fields into a Delta table and into
-PostgreSQL, next to Kafka and the database on the same machine. The database waits for its disk.
+Two tasks in one TaskManager write a backlog of records with five fields into tables of each format,
+next to Kafka and the database on the same machine. The database waits for its disk.
 The rate counts what is committed after the first commit, so that no start is measured. Memory is
 that of all processes of the TaskManager: after the first commit, and the most. The rows are
 counted at the end.
@@ -18,7 +18,9 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from benchmarks.command import exit_after, positive, say
 from benchmarks.resources import memory_mb
@@ -38,6 +40,11 @@ PIPELINE = f"""
   type: table
   schema: "{SCHEMA}"
   commit_interval_ms: 10000
+"""
+ICEBERG = """
+  format: iceberg
+  table: shop.orders
+  catalog: {type: sql, uri: "sqlite:///lake/catalog.db", warehouse: lake}
 """
 LIMIT_S = 900
 SAMPLE_S = 0.5
@@ -109,10 +116,22 @@ def cases(stack: ExitStack) -> Iterator[Case]:
     def in_delta(folder: Path) -> int:
         return len(DeltaTable(str(folder / "lake")).to_pyarrow_table(columns=["id"]))
 
+    def in_parquet(folder: Path) -> int:
+        return sum(pq.read_metadata(file).num_rows for file in folder.glob("lake/*.parquet"))
+
+    def in_iceberg(folder: Path) -> int:
+        uri = f"sqlite:///{folder}/lake/catalog.db"
+        with load_catalog("default", type="sql", uri=uri) as catalog:
+            return catalog.load_table("shop.orders").scan().count()
+
     delta = "  format: delta\n  path: lake\n"
+    parquet = "  format: parquet\n  path: lake\n"
     upsert = "  mode: upsert\n  key: id\n"
-    yield Case("delta", PIPELINE + delta, "{write_paths: [lake]}", in_delta)
-    yield Case("delta, upsert", PIPELINE + delta + upsert, "{write_paths: [lake]}", in_delta)
+    folder = "{write_paths: [lake]}"
+    yield Case("delta", PIPELINE + delta, folder, in_delta)
+    yield Case("parquet", PIPELINE + parquet, folder, in_parquet)
+    yield Case("iceberg", PIPELINE + ICEBERG, folder, in_iceberg)
+    yield Case("delta, upsert", PIPELINE + delta + upsert, folder, in_delta)
     binaries = installed()
     if binaries is None:
         say("PostgreSQL is not installed: initdb and postgres, as in Debian's package postgresql")
@@ -136,7 +155,7 @@ def main() -> int:
     """Measure each table in a job of its own."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--records", type=positive, default=6_000_000)
-    parser.add_argument("--only", help="part of the name of the cases to measure", default="")
+    parser.add_argument("--only", help="the case to measure, such as delta; all by default")
     options = parser.parse_args()
     os.environ["BENCH_PASSWORD"] = PASSWORD
     print(f"{'table':<18}{'rows/s':>10}{'first MB':>10}{'most MB':>10}  rows")
@@ -145,7 +164,7 @@ def main() -> int:
         cluster.start()
         stack.callback(cluster.stop)
         for number, case in enumerate(cases(stack)):
-            if options.only not in case.name:
+            if options.only not in (None, case.name):
                 continue
             home = Path(folder, f"job_{number}")
             home.mkdir()

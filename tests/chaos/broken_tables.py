@@ -76,7 +76,7 @@ def lose_database_connections(rig: Rig) -> None:
     def are_ended() -> bool:
         nonlocal ended
         ended += database.run(_END)[0][0]
-        return ended >= LOST_CONNECTIONS
+        return bool(ended >= LOST_CONNECTIONS)
 
     rig.mark()
     eventually(are_ended, 60, "there are no connections")

@@ -173,7 +173,7 @@ processors:""",
 
 
 def pipeline(
-    start: str, kind: Kind, gate: Path, brake: Path, may_hang: Path, database_url: str = ""
+    start: str, kind: Kind, gate: Path, brake: Path, may_hang: Path, *, database_url: str = ""
 ) -> str:
     """Return a whole pipeline that begins with `start`.
 

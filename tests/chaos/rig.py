@@ -215,7 +215,7 @@ class Rig:
     def pipeline(self, start: str) -> str:
         """Return a whole pipeline that begins with `start`."""
         url = "" if self.tables is None else self.tables.url
-        return pipeline(start, self.kind, self.gate, self.brake, self.may_hang, url)
+        return pipeline(start, self.kind, self.gate, self.brake, self.may_hang, database_url=url)
 
     def _make_tables(self) -> Tables:
         binaries = installed()

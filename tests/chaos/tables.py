@@ -202,7 +202,8 @@ class Tables:
         if not any(folder.glob("*.parquet")):
             return Counter()
         names = ", ".join(_PLACED)
-        return Counter(duckdb.sql(f"SELECT {names} FROM '{folder}/*.parquet'").fetchall())
+        files = f"SELECT {names} FROM '{folder}/*.parquet'"
+        return Counter(duckdb.connect().execute(files).fetchall())
 
     def _postgres(self, database: Database) -> Counter[Any]:
         return Counter(database.run(f"SELECT {', '.join(_COLUMNS)} FROM kept"))

@@ -67,7 +67,7 @@ def test_what_the_driver_writes_is_clean(
     allowed = "".join(f"{key}: {value}\n" for key, value in settings(database.url).items())
     (tmp_path / "config.yaml").write_text(CONFIG + allowed)
     files = (tmp_path / name for name in ("gate", "brake", "may_hang"))
-    text = pipeline(START, Kind.TABLES, *files, database.url)
+    text = pipeline(START, Kind.TABLES, *files, database_url=database.url)
     (tmp_path / "pipeline.yaml").write_text(text)
     with TopologyTestDriver.of_pipeline(
         tmp_path / "config.yaml", tmp_path / "pipeline.yaml"
