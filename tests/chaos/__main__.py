@@ -51,6 +51,8 @@ def _arguments() -> argparse.Namespace:
         help="plain: none of the following; sql: the auditor is a Spark SQL query; "
         "slow: one processor sleeps, one is async; "
         "dsl: with windows, a join of streams and a join by a foreign key; "
+        "queries: the like in Spark; "
+        "tables: with tables in Delta, Parquet, and, if it is installed, PostgreSQL and Iceberg; "
         "by default plain, or what the sabotage needs",
     )
     parser.add_argument(

@@ -23,8 +23,11 @@ COMMAND_TIMEOUT_S = 180.0
 FLOW_TIMEOUT_S = 60.0
 GATED = 2_000
 """How many records are rejected; each gives two dead letters, of a count and of a sum."""
-READERS_OF_SOURCE = {"Splitter", "Auditor", "Dsl-Numbered", "Lanes-Numbered"}
-"""The processors whose tasks are those of the source, whose partitions stay."""
+READERS_OF_SOURCE = {
+    *("Splitter", "Auditor", "Dsl-Numbered", "Lanes-Numbered"),
+    *("Rows", "Parquet", "Iceberg"),
+}
+"""The processors whose tasks are those of the source or of another topic whose partitions stay."""
 RENAMED = START.replace("id: Counter,", "id: Tally, was: Counter,").replace("Counter]", "Tally]")
 BACK = START.replace("id: Counter,", "id: Counter, was: Tally,")
 
@@ -134,6 +137,8 @@ def fork(rig: Rig) -> None:
     """
     if rig.times is not None:
         raise SkippedError("the second job does not have the results that windows began with")
+    if rig.tables is not None:
+        raise SkippedError("the second job has tables of its own, which lack the rows so far")
     folder = new_folder(rig, "forked")
     job_folder = folder.with_name(f"{folder.name}_job")
     job_folder.mkdir()

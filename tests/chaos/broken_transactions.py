@@ -17,7 +17,8 @@ def wait_for(sign: Path) -> None:
     eventually(sign.exists, REACH_TIMEOUT_S, f"no task came by {sign.stem}", _POLL_S)
 
 
-def _kill_at(rig: Rig, point: str, what: str = "stop", pause_s: float = 0) -> None:
+def kill_at(rig: Rig, point: str, what: str = "stop", pause_s: float = 0) -> None:
+    """Kill a TaskManager that a fault point has frozen, or will in less than `pause_s`."""
     victim = rig.some_task_manager()
     sign = rig.set_fault(victim, point, what)
     wait_for(sign)
@@ -32,29 +33,29 @@ def _kill_at(rig: Rig, point: str, what: str = "stop", pause_s: float = 0) -> No
 @fault("kill-before-produce")
 def kill_before_produce(rig: Rig) -> None:
     """kill -9 of a TaskManager, a transaction begun and nothing sent."""
-    _kill_at(rig, "before-produce")
+    kill_at(rig, "before-produce")
 
 
 @fault("kill-before-offsets")
 def kill_before_offsets(rig: Rig) -> None:
     """kill -9 of a TaskManager between produce and offsets."""
-    _kill_at(rig, "before-offsets")
+    kill_at(rig, "before-offsets")
 
 
 @fault("kill-before-commit")
 def kill_before_commit(rig: Rig) -> None:
     """kill -9 of a TaskManager between offsets and commit."""
-    _kill_at(rig, "before-commit")
+    kill_at(rig, "before-commit")
 
 
 @fault("kill-during-commit")
 def kill_during_commit(rig: Rig) -> None:
     """kill -9 of a TaskManager while the commit is on its way."""
     delay_ms = rig.random.uniform(0, 4)
-    _kill_at(rig, "during-commit", f"stop-after {delay_ms:.2f}", pause_s=0.02)
+    kill_at(rig, "during-commit", f"stop-after {delay_ms:.2f}", pause_s=0.02)
 
 
 @fault("kill-after-commit")
 def kill_after_commit(rig: Rig) -> None:
     """kill -9 of a TaskManager after the commit, before the local store has it."""
-    _kill_at(rig, "after-commit")
+    kill_at(rig, "after-commit")

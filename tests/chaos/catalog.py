@@ -48,6 +48,7 @@ class Fault:
 
 _MODULES = (
     "broken_transactions",
+    "broken_tables",
     "broken_workers",
     "broken_brokers",
     "broken_managers",

@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.chaos.dsl_ledger import BEST, OF_DSL, OF_SQL
 from tests.chaos.lanes import LANES
 from tests.chaos.ledger import BASE
+from tests.chaos.tables import ROWS_TOPIC, processors
 from tests.user_code.numbered import BUCKETS, PARTNERLESS, WINDOW_MS
 
 START = """
@@ -47,6 +48,8 @@ class Kind(StrEnum):
     QUERIES = "queries"
     """There are also queries with windows, joins of streams, tables of a topic, and an aggregate of
     an aggregate."""
+    TABLES = "tables"
+    """There are also tables that get rows, see `tests/chaos/tables.py`."""
 
 
 RESULTS: Mapping[Kind, Collection[bytes]] = {Kind.DSL: OF_DSL, Kind.QUERIES: OF_SQL}
@@ -157,22 +160,32 @@ _QUERIES = f"""
   to: [sink]
 """
 _MORE = {Kind.DSL: _DSL, Kind.QUERIES: _QUERIES}
-_TOPICS = """
+_TOPICS = {
+    Kind.QUERIES: """
 sources: {copies: copies_chaos, dated_copies: dated_copies_chaos}
 sinks: {copied: copies_chaos, dated: dated_copies_chaos}
-processors:"""
+processors:""",
+    Kind.TABLES: f"""
+sources: {{rows: {ROWS_TOPIC}}}
+sinks: {{written: {ROWS_TOPIC}}}
+processors:""",
+}
 
 
-def pipeline(start: str, kind: Kind, gate: Path, brake: Path, may_hang: Path) -> str:
+def pipeline(
+    start: str, kind: Kind, gate: Path, brake: Path, may_hang: Path, *, database_url: str = ""
+) -> str:
     """Return a whole pipeline that begins with `start`.
 
     The pairer rejects keys that begin with "gated" as long as the file `gate` does not exist. The
     Its calls for some keys hang while the file `may_hang` exists. The
     file `brake` slows a task in front of a repartition down, if the pipeline has one; see `Brake`.
+    `database_url` is that of PostgreSQL for tables, if there is one.
     """
     if kind is Kind.SLOW:
         start = start.replace("{id: Splitter, type: forward", f"{{id: Splitter, {_SLOW}")
-    return f"""{_TOPICS if kind is Kind.QUERIES else ""}
+    more = processors(BASE, database_url) if kind is Kind.TABLES else _MORE.get(kind, "")
+    return f"""{_TOPICS.get(kind, "")}
 {start}
 - {{id: Auditor, {_AUDITORS.get(kind, _SUM)}, to: [Merger], on_error: dead_letter}}
 - {{id: Merger, type: forward, to: [sink], on_error: dead_letter}}
@@ -183,5 +196,5 @@ def pipeline(start: str, kind: Kind, gate: Path, brake: Path, may_hang: Path) ->
   max_process_time_ms: 5000
   stores: [{{name: Waiting, value: json}}]
   on_error: dead_letter
-{_MORE.get(kind, "").replace(_BRAKE, str(brake))}
+{more.replace(_BRAKE, str(brake))}
 """

@@ -28,17 +28,20 @@ from tests.chaos.numbered_results import Tally
 from tests.chaos.pipelines import RESULTS, START, Kind, pipeline
 from tests.chaos.proxy import Link
 from tests.chaos.small_disk import NoSmallDiskError, small_disk
+from tests.chaos.tables import LOGIN, Tables, settings
 from tests.engine import Engine, engine, signal_session
 from tests.hosts.brokers import HostBrokers
+from tests.postgres import installed, running
 
 T = TypeVar("T")
 
 TASK_MANAGERS = 3
 PARTITIONS = 3
 RECORDS_PER_S = 1000
-RATES: Mapping[Kind, int] = {Kind.DSL: 200, Kind.QUERIES: 100}
+RATES: Mapping[Kind, int] = {Kind.DSL: 200, Kind.QUERIES: 100, Kind.TABLES: 300}
 """How many there are in pipelines whose records pass ten to twenty topics more. Most of them are in
-one partition, whose tasks may all be in one TaskManager."""
+one partition, whose tasks may all be in one TaskManager. Tables are read as a whole after each
+round."""
 HEARTBEAT_S = 1.0
 TRANSACTION_TIMEOUT_S = 10.0
 SMALL_DISK_KB = 512 * 1024
@@ -162,6 +165,8 @@ class Rig:
         """The event times of the records, if the pipeline has windows."""
         if kind in RESULTS:
             self.times = EventTimes(KEYS, keys_in(random.randrange(PARTITIONS), PARTITIONS))
+        self.tables: Tables | None = None
+        """The tables, if the pipeline has some."""
         self.ledger = self.new_ledger()
         self.seconds: list[float] = []
         """The measurements of the current round."""
@@ -186,6 +191,8 @@ class Rig:
         self._stack.callback(delete_data, self.cluster.directory)
         self._stack.callback(self._end_cluster)
         servers = self.cluster.bootstrap_servers
+        if self.kind is Kind.TABLES:
+            self.tables = self._make_tables()
         self.engine = Engine(
             self.folder, servers, "chaos", self.pipeline(START), **self._settings(TASK_MANAGERS)
         )
@@ -207,7 +214,16 @@ class Rig:
 
     def pipeline(self, start: str) -> str:
         """Return a whole pipeline that begins with `start`."""
-        return pipeline(start, self.kind, self.gate, self.brake, self.may_hang)
+        url = "" if self.tables is None else self.tables.url
+        return pipeline(start, self.kind, self.gate, self.brake, self.may_hang, database_url=url)
+
+    def _make_tables(self) -> Tables:
+        binaries = installed()
+        if binaries is None:
+            self.say("no PostgreSQL, so no Iceberg either: there is no initdb on this machine")
+            return Tables(self.folder, None)
+        server = self._stack.enter_context(running(binaries))
+        return Tables(self.folder, server.new_database())
 
     def _settings(self, task_managers: int) -> dict[str, object]:
         return {
@@ -221,6 +237,7 @@ class Rig:
             "metrics_port": 0,
             "modules": "[tests.user_code, tests.chaos.lanes]",
             "python_path": f"[{_ROOT}]",
+            **({} if self.tables is None else settings(self.tables.url)),
         }
 
     @contextmanager
@@ -333,7 +350,7 @@ class Rig:
 
     def _environment(self, name: str) -> dict[str, str]:
         path = os.pathsep.join(filter(None, (str(_CLOCK_CODE), os.environ.get("PYTHONPATH"))))
-        return {"PYTHONPATH": path, CLOCK_VARIABLE: str(self.clock_file(name))}
+        return {"PYTHONPATH": path, CLOCK_VARIABLE: str(self.clock_file(name)), **LOGIN}
 
     def sabotage_signs(self) -> int:
         """Return how often the logs report that a sabotage has acted."""
@@ -489,7 +506,18 @@ class Rig:
             self._wait_until_idle()
             self.load.close_windows()
             self._has_all_results()
-        return self.ledger.tally(self.load.numbers)
+        if self.tables is not None:
+            # Rows are in their tables once tasks have committed.
+            self._wait_until_idle()
+        return self.tally(self.ledger)
+
+    def tally(self, ledger: Ledger) -> Tally:
+        """Compare the results that a ledger has, and the tables, with what was written."""
+        numbers = self.load.numbers
+        found = ledger.tally(numbers)
+        if self.tables is None:
+            return found
+        return found.plus(self.tables.tally(self.engine, sum(numbers.values())))
 
     def _has_all_results(self) -> bool:
         """Wait until all results are there; return False if that takes too long."""

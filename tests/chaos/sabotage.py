@@ -26,6 +26,7 @@ from kafka_pipeline.common.kafka.guarded_producer import GuardedProducer
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
+from kafka_pipeline.streams.tables.processor import TableProcessor
 from kafka_pipeline.taskmanager.task import Task
 from kafka_pipeline.taskmanager.task_start import START_TIMEOUT_S, ProcessorStart
 from kafka_pipeline.taskmanager.task_stores import TaskStores
@@ -196,6 +197,17 @@ def lost_windows() -> None:
                     _acts()
                 self.stores[builder.name].wipe()
         return count
+
+
+@_sabotage("rows-again", "kill-after-write", kind=Kind.TABLES)
+def rows_again() -> None:
+    """A task writes rows that its table has already."""
+
+    @_instead_of(TableProcessor, "_count_written")
+    def count(original: Any, self: Any, *args: Any) -> int:
+        if original(self, *args):
+            _acts()
+        return 0
 
 
 @_sabotage("positions-first", "wake-before-fence")

@@ -39,14 +39,14 @@ def verify(rig: Rig) -> list[str]:
     problems += _offsets(rig, config, names)
     tally = read_again(rig)
     if not tally.is_clean:
-        problems.append(f"the sink, read from the start: {tally}")
+        problems.append(f"the sink, read from the start, and the tables: {tally}")
     problems += _states(rig, config, names)
     problems += _dead_letters(rig, config, names)
     return problems
 
 
 def read_again(rig: Rig) -> Tally:
-    """Check the whole sink again, with another consumer."""
+    """Check the whole sink again, with another consumer, and the tables."""
     config = rig.engine.config
     ledger = rig.new_ledger()
     batches = read_committed(config, config.sink_topic, config.parallelism)
@@ -56,7 +56,7 @@ def read_again(rig: Rig) -> Tally:
             ledger.note(key, value)
     for excused in rig.ledger.excused:
         ledger.excuse(*excused)
-    return ledger.tally(rig.load.numbers)
+    return rig.tally(ledger)
 
 
 def explain(rig: Rig) -> list[str]:
@@ -64,6 +64,7 @@ def explain(rig: Rig) -> list[str]:
     return [
         *(f"in the source: {problem}" for problem in source_problems(rig)[:SHOWN]),
         *rig.ledger.losses(rig.load.numbers)[:SHOWN],
+        *(rig.tables.differences(rig.engine) if rig.tables is not None else ()),
         *busy_tasks(rig),
         *verify(rig)[:SHOWN],
     ]

@@ -81,29 +81,6 @@ def wait_until_waiting(job: PostgresJob) -> None:
         pass
 
 
-def test_a_commit_whose_answer_is_lost_is_found_and_not_repeated(
-    upserts: PostgresJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    change(upserts, 1, "ann")
-    owner = upserts.started()
-    commit = psycopg.Connection.commit
-
-    def without_answer(connection: psycopg.Connection) -> None:
-        commit(connection)
-        raise psycopg.OperationalError("server closed the connection unexpectedly")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(psycopg.Connection, "commit", without_answer)
-        with pytest.raises(TransactionFailedError, match="closed the connection"):
-            owner.commit()
-    owner.drop()
-    assert (upserts.position, upserts.committed) == (1, None)
-    upserts.database.run("UPDATE orders SET name = 'changed by somebody'")
-    upserts.run()
-    assert customers(upserts) == [(1, "changed by somebody")]
-    assert upserts.committed == 1
-
-
 def test_a_server_that_is_away_is_waited_for(job: PostgresJob) -> None:
     server = job.database.server
     job.write(1, 2)
