@@ -92,7 +92,8 @@ class RocksDBStore(BytesStore):
         try:
             found = self._read(_IDENTITY_KEY)
             timestamp = self._read(_TIMESTAMP_KEY)
-        except StoreCorruptedError:
+        except StoreCorruptedError as error:
+            logger.warning(f"state wiped: {error}")
             self._closed, self._damage = False, ""
             self._db, found, timestamp = (
                 self._open(),

@@ -55,6 +55,7 @@ _MODULES = (
     "broken_versions",
     "broken_links",
     "broken_state",
+    "broken_shortages",
     "broken_records",
     "broken_user_code",
     "broken_topics",

@@ -112,10 +112,13 @@ def test_store_with_corrupt_blocks_is_wiped_not_taken_for_locked(directory: Path
     store.close()
 
 
-def test_store_whose_identity_cannot_be_read_is_wiped(directory: Path) -> None:
+def test_store_whose_identity_cannot_be_read_is_wiped_and_says_so(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     damaged(directory, 0, 2000)
     store = RocksDBStore(directory, IDENTITY)
     assert (store.get(b"key 1"), store.offset) == (None, None)
+    assert f"state wiped: {directory} was damaged: Corruption" in capsys.readouterr().out
     store.close()
 
 
