@@ -47,11 +47,12 @@ class OpenFiles:
         )
 
     @contextmanager
-    def blamed(self) -> Iterator[None]:
-        """Add the limit to an `UnavailableError` of starting Spark if it is too low for that.
+    def for_spark(self) -> Iterator[None]:
+        """Check the limit for Spark's JVM; add it to an `UnavailableError` if it is too low.
 
         What Spark and Java say themselves is often about something else.
         """
+        self.check(tasks=0)
         try:
             yield
         except UnavailableError as error:

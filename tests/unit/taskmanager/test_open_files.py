@@ -49,7 +49,7 @@ def test_no_limit_is_enough() -> None:
 def test_limit_is_named_if_spark_does_not_start_for_want_of_it(limit: int, words: str) -> None:
     with (
         pytest.raises(UnavailableError) as caught,
-        OpenFiles(2, limit).blamed(),
+        OpenFiles(2, limit).for_spark(),
     ):
         raise UnavailableError("Java 17 is missing")
     said, _, more = str(caught.value).partition("\n")
