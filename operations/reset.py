@@ -15,13 +15,14 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka.proven_ends import settled_ends
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
 from kafka_pipeline.deployment.desired_state import Wish
 from kafka_pipeline.deployment.job import Chosen, choose, connected, read_deployment
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 from kafka_pipeline.operations.renewal import renew_topics
-from kafka_pipeline.operations.starts import Start, starts
+from kafka_pipeline.operations.starts import AtOffset, Earliest, Start, starts
 
 _TIMEOUT_S = 60
 
@@ -75,7 +76,7 @@ class Reset:
         """Find out what would change.
 
         Raises `ConfigError` if there is no such processor or input, or if its tasks may run, and
-        `UnavailableError` if Kafka does not answer.
+        `UnavailableError` if Kafka does not answer, or if a leader that is probably cut off does.
         """
         self._config = config
         self._admin = connected(config)
@@ -95,7 +96,11 @@ class Reset:
         """The topics that keep the state of the processors."""
         self._groups: dict[str, Any] = {}
         """The metadata of the processors' groups, with which offsets are committed."""
-        self.moves = [*self._find(target, inputs)]
+        try:
+            moves = [*self._find(target, inputs)]
+        except EngineError as error:
+            raise UnavailableError(f"the offsets cannot be found: {error}") from error
+        self.moves = moves
         """The offsets that are to change, in the order of the file."""
         if not self.moves:
             raise ConfigError("none of the processors reads such a topic or partition")
@@ -105,7 +110,7 @@ class Reset:
         for id_, of_processor in groupby(self._replicas, key=attrgetter("name")):
             places = [p for replica in of_processor for p in _places(replica) if inputs.has(p)]
             with closing(PartitionReader(self._config, names.consumer_group(id_))) as reader:
-                committed = reader.committed(places, _TIMEOUT_S)
+                committed = reader.committed(places, _TIMEOUT_S, names.coordinator_proof)
                 self._groups[id_] = reader.group_metadata
             offsets = self._offsets(target, places, committed)
             for place in places:
@@ -115,14 +120,31 @@ class Reset:
     def _offsets(
         self, target: Target, places: Sequence[Partition], committed: Mapping[Partition, Committed]
     ) -> Mapping[Partition, int]:
-        ends = self._admin.stable_ends(places)
-        if not isinstance(target, Shift):
-            return starts(target, self._admin, ends)
-        oldest = self._admin.oldest_offsets(places)
-        return {
-            place: min(max(at.offset + target.by, oldest[place]), ends[place])
-            for place, at in committed.items()
-        }
+        ends = self._ends(places)
+        if isinstance(target, Shift):
+            oldest = self._admin.oldest_offsets(places)
+            found = {
+                place: min(max(at.offset + target.by, oldest[place]), ends[place])
+                for place, at in committed.items()
+            }
+        else:
+            found = starts(target, self._admin, ends)
+        for place, offset in found.items():
+            is_sure = isinstance(target, Earliest) or target == AtOffset(offset)
+            if offset == ends[place] and place in committed and not is_sure:
+                _require_reached(place, ends[place], committed[place])
+        return found
+
+    def _ends(self, places: Sequence[Partition]) -> dict[Partition, int]:
+        """Return the ends of inputs, those of arcs proven by a write.
+
+        Records between an end of an arc that is too early and the real one would be processed, and
+        once more when those in front of the arc are reset as well.
+        """
+        arcs = [place for place in places if place[0] in self._pipeline.arcs]
+        id_ = self._config.topic_names.tool_transactional_id("reset")
+        proven = settled_ends(self._config, self._admin, id_, arcs)
+        return proven | self._admin.stable_ends([each for each in places if each not in proven])
 
     def carry_out(self, *, clears_state: bool) -> None:
         """Commit the new offsets, after all state was deleted if `clears_state`.
@@ -170,6 +192,22 @@ def _whole(chosen: Chosen) -> Sequence[str]:
             f"{chosen.tasks[0].partition}"
         )
     return chosen.processors
+
+
+def _require_reached(place: Partition, end: int, committed: Committed) -> None:
+    """Raise `UnavailableError` if a partition ends before a committed offset.
+
+    A leader that is cut off from the other brokers may say so. Nothing is written to prove the end,
+    since the topic may be another team's. An end that is too early, but not before the committed
+    offset, repeats nothing.
+    """
+    if end < committed.offset:
+        topic, number = place
+        raise UnavailableError(
+            f"{topic}[{number}] is said to end at offset {end}, before the committed offset "
+            f"{committed.offset}: perhaps the broker that says so is cut off from the others, so "
+            "try again later. If the topic was made anew, use --to-earliest or --to-offset"
+        )
 
 
 def _places(replica: ProcessorReplica) -> list[Partition]:

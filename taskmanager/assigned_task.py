@@ -31,6 +31,7 @@ from kafka_pipeline.streams.stores.rocksdb_directory import (
     StoreUnavailableError,
 )
 from kafka_pipeline.taskmanager.background import BackgroundWork
+from kafka_pipeline.taskmanager.open_files import want_of_files
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext, TaskMemory
 from kafka_pipeline.taskmanager.standby_task import StandbyStart
 from kafka_pipeline.taskmanager.standstill import Standstill
@@ -127,7 +128,8 @@ class AssignedTask:
             case UserCodeError():
                 return Failure(FailureKind.NOT_MADE, str(error))
         if isinstance(error, _TRANSIENT):
-            return Failure(FailureKind.TRANSIENT, self._own_words(error))
+            words = filter(None, (self._own_words(error), want_of_files()))
+            return Failure(FailureKind.TRANSIENT, "; ".join(words))
         self.log.error("unexpected error", exc_info=error)
         with_values = self._context.config.log_record_values
         return Failure(FailureKind.TRANSIENT, reason(error, with_values=with_values))

@@ -154,10 +154,10 @@ class TaskManagerDaemon:
             engine=RUNNING_VERSION,
             spares=spark_settings(config.spark, threads).spares,
         )
-        self._open_files.check(tasks=0)
         # From here on, there is a JVM to shut down.
         signals.hold()
-        self._spark = SparkRunner(config, tm_id, threads)
+        with self._open_files.for_spark():
+            self._spark = SparkRunner(config, tm_id, threads)
         self._channel = DriverChannel(self._spark.bind_host, self._on_message)
         self._leases = LeaseKeeper(config.heartbeat_interval_ms, self._ping)
         readable = Readable.of(config, place=f"TaskManager {tm_id} at {socket.gethostname()}")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import structlog
+
+from kafka_pipeline.common.errors import UnavailableError
 
 # Measured with one broker: 328 for Spark's JVM, of which 284 are its jars.
 _SPARK = 400
@@ -13,6 +19,8 @@ _SPARK = 400
 _WORKER = 100
 _TASK = 20
 _THREAD = 20
+
+_REMEDY = "raise it (`ulimit -n`, or LimitNOFILE of systemd)"
 
 
 class OpenFiles:
@@ -31,12 +39,45 @@ class OpenFiles:
             return
         self._was_told = True
         self._log.warning(
-            "the limit of open files is too low: raise it (`ulimit -n`, or LimitNOFILE of systemd)",
+            f"the limit of open files is too low: {_REMEDY}",
             limit=self._limit,
             needed=need,
             tasks=tasks,
             threads=self._threads,
         )
+
+    @contextmanager
+    def for_spark(self) -> Iterator[None]:
+        """Check the limit for Spark's JVM; add it to an `UnavailableError` if it is too low.
+
+        What Spark and Java say themselves is often about something else.
+        """
+        self.check(tasks=0)
+        try:
+            yield
+        except UnavailableError as error:
+            need = needed(self._threads, 0)
+            if need <= self._limit or self._limit == resource.RLIM_INFINITY:
+                raise
+            raise UnavailableError(
+                f"{error}\nThe limit of open files is {self._limit}, and {need} are needed: "
+                f"{_REMEDY}"
+            ) from error
+
+
+def want_of_files() -> str:
+    """Return what to do if this process cannot open one more file or socket, or "".
+
+    librdkafka only logs that, and its calls time out.
+    """
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        if error.errno == errno.EMFILE:
+            return f"the process has reached its limit of open files and sockets: {_REMEDY}"
+        if error.errno == errno.ENFILE:
+            return "the host has reached its limit of open files: raise fs.file-max"
+    return ""
 
 
 def needed(threads: int, tasks: int) -> int:

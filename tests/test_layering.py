@@ -149,6 +149,7 @@ MAY_IMPORT = {
         "streams/stores",
         "streams",
         "common/kafka",
+        "common/control",
         "common/protocol",
         "common/config",
         "common/pipelines",

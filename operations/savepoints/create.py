@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import read_from
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
-from kafka_pipeline.common.kafka.proven_ends import proven_ends
+from kafka_pipeline.common.kafka.proven_ends import settled_ends
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.job import read_deployment
 from kafka_pipeline.operations.savepoints.job_stop import JobStop, Say
@@ -38,8 +37,6 @@ Check: TypeAlias = Callable[[Path, Sequence[SavedStore]], None]
 """Gets the folder of a savepoint that is not complete yet, and the state in it."""
 
 _REQUEST_TIMEOUT_S = 60
-_MARKERS_TIMEOUT_S = 60
-_LOOK_S = 0.3
 
 
 class TopicCopy:
@@ -165,7 +162,9 @@ class Creation:
             self._say("nothing runs: copying the rest")
             at_rest()
             arcs = [place for topic in pipeline.arcs for place in _places(pipeline, topic)]
-            ends = self._ends([*(place for store, _ in copies for place in store.places), *arcs])
+            places = [*(place for store, _ in copies for place in store.places), *arcs]
+            id_ = self._config.topic_names.tool_transactional_id("savepoint")
+            ends = settled_ends(self._config, self._admin, id_, places)
             for store, copy in copies:
                 copy.advance({}, {place: ends[place] for place in store.places})
             stores = _saved(copies, TopicCopy.finish)
@@ -232,26 +231,6 @@ class Creation:
         copy = TopicCopy(self._config, self._part, topic)
         stack.callback(copy.close)
         return copy
-
-    def _ends(self, places: Sequence[Partition]) -> dict[Partition, int]:
-        """Return the ends of partitions whose writers are fenced, once no transaction is open.
-
-        The ends of transactions that a fence has aborted are written soon after it has returned.
-        """
-        if not places:
-            return {}
-        id_ = self._config.topic_names.tool_transactional_id("savepoint")
-        ends = proven_ends(self._config, id_, places)
-        deadline_s = time.monotonic() + _MARKERS_TIMEOUT_S
-        while True:
-            stable = self._admin.stable_ends(places)
-            hanging = [place for place in places if stable[place] < ends[place]]
-            if not hanging:
-                return ends
-            if time.monotonic() > deadline_s:
-                topic, number = hanging[0]
-                raise UnavailableError(f"a transaction stays open in {topic}[{number}]")
-            time.sleep(_LOOK_S)
 
 
 def _places(pipeline: Pipeline, topic: str) -> list[Partition]:

@@ -15,6 +15,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.moving import RecordMover
+from kafka_pipeline.common.kafka.proven_ends import proven_ends
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.record_batch import OutputRecord, parts
@@ -242,10 +243,12 @@ class Restore:
                 found = {each.partition: each.committed.moved(0) for each in saved}
             its = positions.setdefault(arc.reader, {})
             its |= {(arc.topic, number): at for number, at in found.items()}
-        for processor, ends in self.arcs_of_before().items():
-            positions.setdefault(processor, {}).update(ends)
         names = self._config.topic_names
         id_ = names.tool_transactional_id("restore-positions")
+        before = self.arcs_of_before()
+        ends = proven_ends(self._config, id_, before) if before else {}
+        for place, processor in before.items():
+            positions.setdefault(processor, {})[place] = Committed(ends[place])
         with closing(TaskProducer(self._config, id_, {})) as producer:
             producer.fence(_TIMEOUT_S)
             for processor, its in positions.items():
@@ -254,12 +257,12 @@ class Restore:
                     producer.begin()
                     producer.commit(its, reader.group_metadata)
 
-    def arcs_of_before(self) -> dict[str, dict[Partition, Committed]]:
-        """Return the ends of arcs that former versions have left, by the processor that read them.
+    def arcs_of_before(self) -> dict[Partition, str]:
+        """Return partitions of arcs that former versions have left, and the processors that read.
 
-        What is in them was processed, or is of the time that the restore takes back. How far the
-        processor was is forgotten with its group: if a later version brings the arc back, it would
-        read all of it again.
+        These begin at the end if a later version brings the arc back. What is in it was processed,
+        or is of the time that the restore takes back. How far the processor was is forgotten with
+        its group, so it would read all of it again.
         """
         readers = {
             topic: reader
@@ -268,11 +271,11 @@ class Restore:
             if reader in self.plan.moved and topic not in self._pipeline.arcs
         }
         counts = self._admin.partition_counts(readers)
-        places = [(topic, number) for topic, count in counts.items() for number in range(count)]
-        found: dict[str, dict[Partition, Committed]] = {}
-        for place, end in self._admin.high_watermarks(places).items():
-            found.setdefault(readers[place[0]], {})[place] = Committed(end)
-        return found
+        return {
+            (topic, number): readers[topic]
+            for topic, count in counts.items()
+            for number in range(count)
+        }
 
 
 def restore_of_same_job(

@@ -102,7 +102,9 @@ class WritePartition:
         with closing(producer), closing(PartitionReader(self.config, self.group)) as reader:
             producer.fence(_TIMEOUT_S)
             # Only after fencing: before that, the former writer could still commit.
-            written = reader.committed([target], _TIMEOUT_S).get(target, Committed(0)).offset
+            proof = self.config.topic_names.coordinator_proof
+            committed = reader.committed([target], _TIMEOUT_S, proof)
+            written = committed.get(target, Committed(0)).offset
             workspace.progress(written)
             records = islice(self._records(workspace), written, None)
             for part in parts(records, _RECORDS_PER_TRANSACTION):

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.references import HostReferences
+from kafka_pipeline.common.control.topics import control_topic
 from kafka_pipeline.common.errors import ConfigError, PipelineError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
@@ -157,7 +158,10 @@ class _Backfill:
         if not names:
             return {}
         admin = Admin(self._plan.config)
-        admin.ensure_topics(target_specs(self._plan))
+        # The writers of a job that has never run need the partition that proves their progress.
+        proof, _ = self._plan.config.topic_names.coordinator_proof
+        specs = [*target_specs(self._plan), control_topic(self._plan.config, proof)]
+        admin.ensure_topics(specs)
         limits = admin.topic_limits([*names.values()])
         return {topic: limits[name] for topic, name in names.items()}
 

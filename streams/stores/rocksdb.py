@@ -92,7 +92,8 @@ class RocksDBStore(BytesStore):
         try:
             found = self._read(_IDENTITY_KEY)
             timestamp = self._read(_TIMESTAMP_KEY)
-        except StoreCorruptedError:
+        except StoreCorruptedError as error:
+            logger.warning(f"state wiped: {error}")
             self._closed, self._damage = False, ""
             self._db, found, timestamp = (
                 self._open(),
@@ -222,18 +223,27 @@ class RocksDBStore(BytesStore):
         self._cache.clear()
 
     def wipe(self) -> None:
-        """Drop the content; the store is then like new."""
+        """Drop the content; the store is then like new.
+
+        Raises `OSError` if the directory cannot be written, and `StoreUnavailableError`.
+        """
         self._views.end()
         self._close_scans()
         self.generation += 1
-        self._db.close()
+        try:
+            self._db.close()
+        except Exception as error:  # rocksdict raises bare Exceptions
+            raise StoreUnavailableError(f"{self._directory}: {error}") from error
         shutil.rmtree(self._directory)
         self._cache.clear()
         self._forget_unwritten()
         self._written_timestamp = NO_TIMESTAMP
         self._begin(NO_TIMESTAMP)
         self._db = self._open()
-        self._db.put(_IDENTITY_KEY, self._written_identity())
+        try:
+            self._db.put(_IDENTITY_KEY, self._written_identity())
+        except Exception as error:  # rocksdict raises bare Exceptions
+            self._give_up(error)
         self._views.begin()
 
     def close(self) -> None:

@@ -76,7 +76,10 @@ def open_directory(directory: Path, options: Callable[[], Options]) -> Rdict:
                 )
         shutil.rmtree(directory)
         directory.mkdir(0o700, parents=True)
-        return Rdict(str(directory), options())
+        try:
+            return Rdict(str(directory), options())
+        except Exception as error:  # rocksdict raises bare Exceptions
+            raise StoreUnavailableError(f"{directory}: {error}") from error
 
 
 def is_shortage(error: Exception) -> bool:

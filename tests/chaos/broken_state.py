@@ -14,6 +14,7 @@ from tests.chaos.catalog import SkippedError, fault
 from tests.chaos.rig import FIRST, Rig, eventually
 
 NOTICE_TIMEOUT_S = 60.0
+FIRST_BYTES = 32
 
 
 def _stores(rig: Rig, tm_id: int) -> list[Path]:
@@ -69,6 +70,39 @@ def corrupt_state(rig: Rig) -> None:
     wiped = _restart_and_look(rig, victim, "state wiped|was damaged")
     assert wiped, "nobody noticed"
     rig.say(f"state of TaskManager {victim} overwritten; {wiped} tasks wiped theirs")
+
+
+@fault("flipped-bit")
+def flipped_bit(rig: Rig) -> None:
+    """One bit of each valid table of a killed TaskManager's stores flips: found, restored."""
+    victim = rig.some_task_manager()
+    _kill_and_settle(rig, victim)
+    # Opening a store writes what is in its log to a table.
+    rig.start_task_manager(victim)
+    rig.wait_until_whole()
+    _kill_and_settle(rig, victim)
+    tables = [file for store in _stores(rig, victim) for file in store.glob("*.sst")]
+    assert tables, f"TaskManager {victim} has no tables"
+    for file in tables:
+        content = bytearray(file.read_bytes())
+        # The block of the identity and the offset comes first, and is read whenever a store opens.
+        bit = rig.random.randrange(8 * FIRST_BYTES)
+        content[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(content)
+    _restart_and_look(rig, victim, "was damaged")
+    log, stores = _log(rig, victim), {file.parent for file in tables}
+    opened = {
+        store for store in stores if re.search(rf"(runs|follows) .*{store.parent.name}\b", log)
+    }
+    for store in opened:
+        path = re.escape(str(store))
+        assert re.search(rf"state wiped: .*{path}|{path} was damaged", log), (
+            f"a bit flipped in {store}, and nobody noticed"
+        )
+    rig.say(
+        f"a bit flipped in {len(tables)} tables of TaskManager {victim}; {len(opened)} of "
+        f"{len(stores)} stores were opened, and wiped"
+    )
 
 
 @fault("truncated-state")

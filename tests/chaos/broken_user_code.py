@@ -10,9 +10,9 @@ from kafka_pipeline.common.protocol.status import TaskState
 from tests.chaos.broken_operations import command
 from tests.chaos.broken_records import expect_dead_letter, some_key, write
 from tests.chaos.catalog import SkippedError, fault
+from tests.chaos.control_group import NoControlGroupError, limited, memory
 from tests.chaos.pipelines import Kind
 from tests.chaos.rig import Rig, require_unaffected
-from tests.chaos.small_memory import NoSmallMemoryError, small_memory
 
 ISOLATED_S = 40.0
 """How long two results of a record may take to be set aside, one after the other."""
@@ -91,10 +91,10 @@ def exit_(rig: Rig) -> None:
 def memory_bomb(rig: Rig) -> None:
     """User code takes memory until the kernel ends its process: put aside like a crash."""
     try:
-        with small_memory(rig.python_of_spark, SMALL_MEMORY_BYTES):
+        with limited(rig.python_of_spark, memory(SMALL_MEMORY_BYTES)):
             why = b"ended the process: the kernel ended it, as memory ran out"
             _is_isolated(rig, "bomb", why, ISOLATED_S + 4 * OUT_OF_MEMORY_S)
-    except NoSmallMemoryError as error:
+    except NoControlGroupError as error:
         raise SkippedError(str(error)) from error
 
 

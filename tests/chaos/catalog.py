@@ -56,6 +56,7 @@ _MODULES = (
     "broken_versions",
     "broken_links",
     "broken_state",
+    "broken_shortages",
     "broken_records",
     "broken_user_code",
     "broken_topics",

@@ -161,6 +161,8 @@ class Rig:
         self.link: Link | None = None
         self.small_disk: Path | None = None
         self.task_managers: dict[int, Daemon] = {}
+        self.preloads: dict[int, Mapping[str, str]] = {}
+        """What TaskManagers get in their environment from their next start on."""
         self.times: EventTimes | None = None
         """The event times of the records, if the pipeline has windows."""
         if kind in RESULTS:
@@ -339,7 +341,8 @@ class Rig:
     def make_task_manager(self, tm_id: int) -> Daemon:
         """Start a TaskManager next to the one with this id."""
         environment = self._environment(f"tm{tm_id}") | {
-            DIRECTORY_VARIABLE: str(self.fault_folder(tm_id))
+            DIRECTORY_VARIABLE: str(self.fault_folder(tm_id)),
+            **self.preloads.get(tm_id, {}),
         }
         if self._broken:
             path = os.pathsep.join((environment["PYTHONPATH"], str(_ROOT)))
@@ -405,10 +408,12 @@ class Rig:
             return member
         raise AssertionError(f"TaskManager {tm_id} has no JVM")
 
-    def python_of_spark(self) -> set[int]:
-        """Return the ids of all processes that Spark runs Python in: those of workers."""
+    def python_of_spark(self, *tm_ids: int) -> set[int]:
+        """Return the ids of processes that Spark runs Python in, of all TaskManagers by default."""
         return {
-            pid for tm_id in self.task_managers for pid in self._processes(tm_id, b"pyspark.daemon")
+            pid
+            for tm_id in tm_ids or self.task_managers
+            for pid in self._processes(tm_id, b"pyspark.daemon")
         }
 
     def _processes(self, tm_id: int, command: bytes) -> Iterator[int]:

@@ -14,8 +14,10 @@ import pytest
 from rich.console import Console
 
 from kafka_pipeline.common import record_batch
+from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.kafka.bulk import read_committed
-from kafka_pipeline.common.kafka.clients import TransactionFailedError
+from kafka_pipeline.common.kafka.clients import Partition, TransactionFailedError
+from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.streams.backfill import kafka
 from kafka_pipeline.streams.backfill.plan import BackfillPlan, make_plan
@@ -135,6 +137,13 @@ def test_records_are_written_once_though_a_writer_is_lost_around_a_commit(
     commit = TaskProducer.commit
     calls: list[int] = []
 
+    committed = PartitionReader.committed
+
+    def cut_off(
+        self: PartitionReader, wanted: list[Partition], timeout_s: float, *proof: Partition
+    ) -> dict[Partition, Committed]:
+        return committed(self, wanted, timeout_s, *proof) if proof else {}
+
     def lost(self: TaskProducer, *arguments: object) -> object:
         calls.append(1)
         if len(calls) == commits + 1:
@@ -145,6 +154,8 @@ def test_records_are_written_once_though_a_writer_is_lost_around_a_commit(
         return commit(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(TaskProducer, "commit", lost)
+    # A coordinator that is cut off knows of no commit.
+    monkeypatch.setattr(PartitionReader, "committed", cut_off)
     made = plan("")
     if commits % 2 == 0:
         with pytest.raises(Interrupted):

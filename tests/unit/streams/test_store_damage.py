@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -63,6 +66,43 @@ def damaged(directory: Path, first: int, last: int) -> None:
     path.write_bytes(content)
 
 
+def test_one_bit_that_flipped_is_found_or_changes_nothing(directory: Path, tmp_path: Path) -> None:
+    """Whatever a store still has is what was committed before its offset."""
+    draws = Random(1)
+    contents: list[dict[bytes, bytes]] = [{}]
+    store = RocksDBStore(directory, IDENTITY)
+    for offset in range(1, 5 * MOST_COMMITS + 1):
+        if offset % (2 * MOST_COMMITS) == 1:
+            store = reopened(store, directory)  # what is in the log goes to an SST file
+        changes = {b"key %d" % draws.randrange(100): draws.randbytes(200) for _ in range(20)}
+        for key, value in changes.items():
+            store.put(key, value)
+        store.commit(offset)
+        contents.append(contents[-1] | changes)
+    whole = shutil.copytree(directory, tmp_path / "whole")
+    store.close()
+    kinds = ("*.sst", "*.log", "MANIFEST-*", "CURRENT", "rocksdict-config.json")
+    seen = set[str]()
+    for number, kind in product(range(8), kinds):
+        shutil.rmtree(directory, ignore_errors=True)
+        shutil.copytree(whole, directory)
+        file = draws.choice([each for each in sorted(directory.glob(kind)) if each.stat().st_size])
+        data = bytearray(file.read_bytes())
+        bit = draws.randrange(8 * len(data))
+        data[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(data)
+        found = RocksDBStore(directory, IDENTITY)
+        try:
+            entries, offset = dict(found.scan(b"", None)), found.offset or 0
+        except StoreCorruptedError:
+            seen.add("damaged")
+        else:
+            assert entries == contents[offset], f"{file.name}, bit {bit}, number {number}"
+            seen.add("wiped" if offset == 0 else "older" if offset + 1 < len(contents) else "whole")
+        found.close()
+    assert seen == {"damaged", "wiped", "older", "whole"}
+
+
 def test_store_with_corrupt_blocks_is_wiped_not_taken_for_locked(directory: Path) -> None:
     damaged(directory, -4000, -100)
     store = RocksDBStore(directory, IDENTITY)
@@ -72,10 +112,13 @@ def test_store_with_corrupt_blocks_is_wiped_not_taken_for_locked(directory: Path
     store.close()
 
 
-def test_store_whose_identity_cannot_be_read_is_wiped(directory: Path) -> None:
+def test_store_whose_identity_cannot_be_read_is_wiped_and_says_so(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     damaged(directory, 0, 2000)
     store = RocksDBStore(directory, IDENTITY)
     assert (store.get(b"key 1"), store.offset) == (None, None)
+    assert f"state wiped: {directory} was damaged: Corruption" in capsys.readouterr().out
     store.close()
 
 
@@ -211,6 +254,36 @@ def test_what_the_host_is_short_of_is_no_damage(
     store._db = db
     again = reopened(store, directory)
     assert (again.get(b"kept"), again.offset) == (b"1", 3)
+    again.close()
+
+
+class BrokenDisk(ShortDisk):
+    """RocksDB on a disk that fails, which also closing reports."""
+
+    def _fail(self, *_: object) -> None:
+        raise Exception("IO error: While fdatasync: 000016.log: Input/output error")
+
+    def close(self) -> None:
+        self._fail()
+
+
+def test_disk_that_fails_while_a_store_is_wiped_is_no_bug_of_the_engine(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RocksDBStore(directory, IDENTITY)
+    db, store._db = store._db, BrokenDisk()  # type: ignore[assignment]
+    with pytest.raises(StoreUnavailableError, match="Input/output error"):
+        store.wipe()
+    store._db = db
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "kafka_pipeline.streams.stores.rocksdb_directory.Rdict", lambda *_: BrokenDisk().open()
+        )
+        with pytest.raises(StoreUnavailableError, match="Input/output error"):
+            store.wipe()
+    again = reopened(store, directory)
+    again.commit(4)
+    assert again.offset == 4
     again.close()
 
 

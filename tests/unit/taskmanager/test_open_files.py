@@ -7,6 +7,7 @@ import resource
 import pytest
 from structlog.testing import capture_logs
 
+from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.taskmanager.open_files import OpenFiles, needed
 
 
@@ -40,3 +41,18 @@ def test_no_limit_is_enough() -> None:
     with capture_logs() as logs:
         files.check(1_000_000)
     assert logs == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"), [(24, "The limit of open files is 24, and 440"), (440, "")]
+)
+def test_limit_is_named_if_spark_does_not_start_for_want_of_it(limit: int, words: str) -> None:
+    with (
+        pytest.raises(UnavailableError) as caught,
+        OpenFiles(2, limit).for_spark(),
+    ):
+        raise UnavailableError("Java 17 is missing")
+    said, _, more = str(caught.value).partition("\n")
+    assert said == "Java 17 is missing"
+    assert more.startswith(words)
+    assert bool(more) is bool(words)

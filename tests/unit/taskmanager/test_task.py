@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import shutil
 import time
 from collections import Counter
@@ -524,6 +525,23 @@ def test_task_whose_schema_registry_is_away_starts_again(
         "the registry does not answer",
     )
     assert "Traceback" not in "".join(capsys.readouterr())
+
+
+def test_task_that_starts_again_says_that_its_process_may_open_no_more_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assigned = assigned_to([], 0, monkeypatch)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        failure = assigned.failure_of(TransactionFailedError("no answer in 60 s"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (failure.kind, failure.reason) == (
+        FailureKind.TRANSIENT,
+        "no answer in 60 s; the process has reached its limit of open files and sockets: raise it "
+        "(`ulimit -n`, or LimitNOFILE of systemd)",
+    )
 
 
 def test_task_whose_pipeline_is_wrong_is_failed(monkeypatch: pytest.MonkeyPatch) -> None:
