@@ -36,7 +36,7 @@ _OF_VALUES = (
 )
 """What a store keeps the values of the rows of a changelog for."""
 
-_GROWING = (exp.Max, exp.Count, exp.CountIf, exp.ApproxDistinct)
+GROWING = (exp.Max, exp.Count, exp.CountIf, exp.ApproxDistinct)
 """The functions whose result for a group never decreases."""
 
 
@@ -110,7 +110,7 @@ def _is_of_values(node: exp.Expr) -> bool:
 
 
 def _gives(aggregates: list[exp.Expr]) -> Direction | None:
-    if all(isinstance(each, _GROWING) for each in aggregates):
+    if all(isinstance(each, GROWING) for each in aggregates):
         return Direction.UP
     return Direction.DOWN if all(isinstance(each, exp.Min) for each in aggregates) else None
 

@@ -119,10 +119,19 @@ def test_groups_of_a_changelog_reject_nothing_behind_their_topic(on_error: str) 
     assert found == {"First-rows": False, "First": False, "Second-rows": False, "Second": True}
 
 
+KEYED_MEAN = MEAN.replace("category AS key", "concat(category, «».start) AS key")
 REFUSED = {
     "ranks of highest prices": (HIGHEST, TOP.replace("row_number", "rank"), "write row_number()"),
-    "a mean in windows": (HIGHEST, MEAN + ", window(timestamp, '1 hour')", "no window of them"),
-    "sessions": (HIGHEST, MEAN + ", session_window(timestamp, '1 minute')", "no window of them"),
+    "a mean in windows": (
+        HIGHEST,
+        KEYED_MEAN.replace("«»", "window") + ", window(timestamp, '1 hour')",
+        "no window of them",
+    ),
+    "sessions": (
+        HIGHEST,
+        KEYED_MEAN.replace("«»", "session_window") + ", session_window(timestamp, '1 minute')",
+        "no window of them",
+    ),
     "no key": (HIGHEST.replace("auction AS key, ", ""), MEAN, 'First" gives no column key'),
     "a key that changes": (
         HIGHEST.replace("auction AS key", "max(price) AS key"),
@@ -130,10 +139,13 @@ REFUSED = {
         "a key that is made of aggregates",
     ),
     "windows with one key": (HOURLY, MEAN, "groups by WINDOW(timestamp, '1 hour'), which its key"),
-    "deletions of one group that are those of another": (
-        HIGHEST + " HAVING avg(price) < 5",
+    "windows of a table function with one key": (
+        HIGHEST.replace(
+            "input", "TABLE(TUMBLE(TABLE input, DESCRIPTOR(timestamp), INTERVAL '1' HOUR))"
+        )
+        + ", window_start, window_end",
         MEAN,
-        "groups by category, which its key does not have",
+        "groups by tumble_window, which its key",
     ),
     "several best rows with one key": (
         TOP.replace("concat(category, place)", "category"),
@@ -152,12 +164,6 @@ REFUSED = {
         MEAN,
         "gives several rows for one key",
     ),
-    "a condition above the groups": (
-        "SELECT auction AS key, category, price FROM (SELECT auction, category, max(price) AS "
-        "price FROM input GROUP BY auction, category) WHERE price < 3",
-        MEAN,
-        "groups by category, which its key does not have",
-    ),
     "grouping sets": (
         HIGHEST.replace("GROUP BY auction, category", "GROUP BY CUBE(auction, category)"),
         MEAN,
@@ -172,6 +178,11 @@ def test_an_aggregate_of_updates_is_refused(first: str, second: str, reason: str
     assert '"Second": its records are updates of "First"' in problem
     assert reason in problem
     assert "emit: on_close" in problem
+
+
+def test_only_the_query_is_refused_that_gives_a_wrong_key() -> None:
+    (problem,) = problems_in(chain(HIGHEST + " HAVING avg(price) < 5", MEAN))
+    assert '"First": the query groups by category' in problem
 
 
 def test_a_lookup_table_is_refused_behind_updates() -> None:
@@ -321,7 +332,11 @@ processors:
 
 @pytest.mark.parametrize(
     "first",
-    [HIGHEST, HIGHEST + " HAVING max(price) < 5", HIGHEST.replace("auction AS key, ", "")],
+    [
+        HIGHEST,
+        HIGHEST.replace("auction AS", "concat(auction, category) AS") + " HAVING max(price) < 5",
+        HIGHEST.replace("auction AS key, ", ""),
+    ],
     ids=["upserts", "deletions", "updates without a key"],
 )
 def test_different_rows_of_updates_are_refused(first: str) -> None:
