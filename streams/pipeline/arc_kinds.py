@@ -119,7 +119,7 @@ class ArcKinds:
     def reads_changelog(self, entry: Entry) -> bool:
         """Whether an entry is a query with groups over upserts, which it reads as a table.
 
-        Updates do no harm to a maximum of what only grows. SELECT DISTINCT cannot read them.
+        Updates do no harm to a maximum of what only grows.
         """
         spec, arc = entry.spec, self.read(entry)
         if not isinstance(spec, SqlSpec) or spec.grouping is None or arc.kind is ArcKind.RECORDS:
@@ -128,8 +128,6 @@ class ArcKinds:
         from kafka_pipeline.streams.sql.update_text import read_updates
 
         reader = read_updates(spec.query, _tables(spec))
-        if not reader.replaces:
-            return False
         return arc.query is None or not reader.may_follow(
             read_updates(arc.query.query, _tables(arc.query))
         )
@@ -143,11 +141,11 @@ class ArcKinds:
         spec = entry.spec
         if not isinstance(spec, SqlSpec) or spec.grouping is None or spec.is_inner:
             return None
-        if spec.grouping.emit != "on_update" or not _replaces(spec):
+        deletes = self.reads_changelog(entry)
+        if spec.grouping.emit != "on_update" or not (deletes or _replaces(spec)):
             return None
         from kafka_pipeline.streams.sql.result_key import shared_key
 
-        deletes = self.reads_changelog(entry)
         return shared_key(spec.query, _tables(spec), deletes=deletes, key=[*key])
 
     def passing(self, readers: Collection[Entry]) -> set[str]:
@@ -200,11 +198,9 @@ class ArcKinds:
     def _of_groups(self, entry: Entry, spec: SparkSpec) -> Arc:
         if not isinstance(spec, SqlSpec) or spec.grouping is None:
             return _RECORDS
-        if spec.grouping.emit != "on_update":
-            return _RECORDS
-        if not _replaces(spec):
-            return _RECORDS
         deletes = self.reads_changelog(entry)
+        if spec.grouping.emit != "on_update" or not (deletes or _replaces(spec)):
+            return _RECORDS
         problem = _problem(spec, deletes=deletes)
         kind = ArcKind.UPDATES if problem else ArcKind.UPSERTS
         # A session that grows gets another key, and its former result is deleted.
@@ -375,11 +371,6 @@ def _harm(spec: ProcessorSpec) -> str:
     if isinstance(spec, SparkSpec) and spec.grouping is not None:
         if not isinstance(spec, SqlSpec):
             return f"group_by of a function {_COUNTED}"
-        if not _replaces(spec):
-            return (
-                "SELECT DISTINCT would keep a row that is gone later, and take a deletion for a "
-                "row of nulls. Use GROUP BY with all columns, and count(*), instead of DISTINCT"
-            )
     elif isinstance(spec, SqlSpec) and spec.join is not None:
         return (
             f"a join of two inputs {_GIVEN}. Read its topic as a table, or join tables in the DSL, "
@@ -391,7 +382,7 @@ def _harm(spec: ProcessorSpec) -> str:
 
 
 def _replaces(spec: SqlSpec) -> bool:
-    """Whether later results of a query with groups replace former ones: not of SELECT DISTINCT."""
+    """Whether later results of groups of records replace former ones: not of SELECT DISTINCT."""
     from kafka_pipeline.streams.sql.update_text import read_updates
 
     return read_updates(spec.query, _tables(spec)).replaces

@@ -59,10 +59,10 @@ def upsert_problem(
                 return "is not a SELECT whose key can be followed"
             if tree.find(exp.Rank, exp.DenseRank):
                 return "ranks rows, of which several may have one key"
-            grouped = next((each for each in scopes if _group(each) or _numbering(each)), None)
+            grouped = _grouping(scopes)
             if grouped is None:
                 return _problem_of_records(scopes[-1])
-            if is_inner and _group(grouped) and not _has_sets(grouped):
+            if is_inner and _numbering(grouped) is None and not _has_sets(grouped):
                 key = _found(exp.column(_KEY), scopes[-1], grouped, is_output=True)
                 return "" if key is None else _OWN_KEY
             return _problem_of_groups(scopes[-1], grouped, deletes=deletes)
@@ -96,7 +96,7 @@ def shared_key(
     try:
         with quiet():
             scopes = traverse_scope(parsed(query, tables))
-            grouped = next((each for each in scopes if _group(each) or _numbering(each)), None)
+            grouped = _grouping(scopes)
             if grouped is None:
                 return None
             found = [_found(exp.column(name), scopes[-1], grouped, is_output=True) for name in key]
@@ -267,7 +267,8 @@ def _parts(scope: Scope) -> Iterator[_Part]:
     select = scope.expression
     group = select.args.get("group")
     if group is None:
-        yield from (_part(each, scope) for each in _partition(scope))
+        made = _selects(scope) if _is_distinct(scope) else _partition(scope)
+        yield from (_part(each, scope) for each in made)
         return
     columns = [each.unnest() for each in group.expressions if not isinstance(each, _SETS)]
     for sets in group.find_all(*_SETS):
@@ -310,6 +311,16 @@ def _selects(scope: Scope) -> list[exp.Expr]:
 
 def _group(scope: Scope) -> bool:
     return isinstance(scope.expression, exp.Select) and "group" in scope.expression.args
+
+
+def _grouping(scopes: Sequence[Scope]) -> Scope | None:
+    """Return the SELECT that groups, numbers rows, or removes duplicates."""
+    grouping = (each for each in scopes if _group(each) or _numbering(each) or _is_distinct(each))
+    return next(grouping, None)
+
+
+def _is_distinct(scope: Scope) -> bool:
+    return scope.expression.args.get("distinct") is not None
 
 
 def _numbering(scope: Scope) -> exp.Window | None:
@@ -393,10 +404,9 @@ def _goes_on(condition: exp.Expr, scope: Scope, grouped: Scope) -> bool:
 
 def _aggregate(value: exp.Expr, scope: Scope, grouped: Scope) -> exp.Expr | None:
     """Return the aggregate function that an expression is, or that the column is which it names."""
-    if isinstance(value, exp.Filter):
-        return value.this
     if not isinstance(value, exp.Column):
-        return value if scope is grouped else None
+        function: exp.Expr = value.this if isinstance(value, exp.Filter) else value
+        return function if scope is grouped else None
     source = scope if scope is grouped else _source(value, scope)
     selects = _selects(source) if isinstance(source, Scope) else []
     found = next((each.unalias() for each in selects if each.alias_or_name == value.name), None)

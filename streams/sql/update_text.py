@@ -67,8 +67,6 @@ class Updates:
 
     def may_follow(self, before: Updates) -> bool:
         """Return whether the results are right if the input is the updates of another query."""
-        if not (before.replaces and self.replaces):
-            return True
         is_one_way = self.takes is not None and self.takes is before.gives
         return is_one_way and not self.groups & before.moving
 

@@ -47,6 +47,13 @@ SHARED = {
     ),
     "sets of columns": (CUBE, "prices", "auction", OF_EMPTY, "category, auction"),
     "places of upserts": (PLACED, "prices", "category", OF_EMPTY, "category, place"),
+    "different rows of upserts": (
+        "SELECT key, a FROM (SELECT DISTINCT category AS key, auction AS a FROM input)",
+        "prices",
+        "auction",
+        OF_EMPTY,
+        "category, auction",
+    ),
     "a condition on groups of records": (
         f"{SUMS} HAVING sum(price) > 9",
         "source",
@@ -106,6 +113,11 @@ OF_ITS_OWN = {
         "upper(auction), category",
         "prices",
     ),
+    "different rows of upserts": (
+        "SELECT DISTINCT concat(category, auction) AS key, category, auction FROM input",
+        "prices",
+    ),
+    "different rows of records": ("SELECT DISTINCT category AS key, auction FROM input", "source"),
     "no key": (SUMS.replace("category AS key, ", ""), "prices"),
     "a key of aggregates": (SUMS.replace("category AS key", "max(price) AS key"), "prices"),
     "a constant": ("SELECT 'all' AS key, sum(price) AS price FROM input GROUP BY 'all'", "prices"),

@@ -66,6 +66,10 @@ AS_TABLES = {
     ),
     "best rows": (TOP, MEAN),
     "best rows of highest prices": (HIGHEST, TOP),
+    "different categories of highest prices": (
+        HIGHEST,
+        "SELECT DISTINCT category AS key FROM input",
+    ),
     "the best row": (
         TOP.replace("concat(category, place)", "category").replace(
             "place <= 3", "place = 1 AND category > 'a'"
@@ -121,6 +125,11 @@ def test_groups_of_a_changelog_reject_nothing_behind_their_topic(on_error: str) 
 
 KEYED_MEAN = MEAN.replace("category AS key", "concat(category, «».start) AS key")
 REFUSED = {
+    "different rows of updates without a key": (
+        HIGHEST.replace("auction AS key, ", ""),
+        "SELECT DISTINCT category AS key FROM input",
+        'First" gives no column key',
+    ),
     "ranks of highest prices": (HIGHEST, TOP.replace("row_number", "rank"), "write row_number()"),
     "a mean in windows": (
         HIGHEST,
@@ -305,6 +314,21 @@ processors:
     assert '"Third": its records are updates of "First"' in problem
 
 
+def test_different_rows_of_upserts_are_upserts() -> None:
+    first, second = (
+        "SELECT DISTINCT category AS key FROM input",
+        "SELECT count(*) AS n, key FROM input",
+    )
+    text = f"""
+sources: {{prices: {{topic: prices, changelog: true}}}}
+processors:
+- {{id: First, type: sql, query: "{first}", {SCHEMA}, from: [prices], to: [Second]}}
+- {{id: Second, type: sql, query: "{second} GROUP BY key", {SCHEMA}, to: [sink]}}
+"""
+    assert changelogs(load(text)) == ["First-rows", "Second"]
+    assert changelogs(load(text.replace(", changelog: true", ""))) == []
+
+
 def test_a_source_says_that_it_has_upserts() -> None:
     text = f"""
 sources: {{prices: {{topic: prices, changelog: true}}, others: other_prices}}
@@ -328,35 +352,6 @@ processors:
     assert 'it reads updates of "First", and group_by of a function would count each of them' in (
         problem
     )
-
-
-@pytest.mark.parametrize(
-    "first",
-    [
-        HIGHEST,
-        HIGHEST.replace("auction AS", "concat(auction, category) AS") + " HAVING max(price) < 5",
-        HIGHEST.replace("auction AS key, ", ""),
-    ],
-    ids=["upserts", "deletions", "updates without a key"],
-)
-def test_different_rows_of_updates_are_refused(first: str) -> None:
-    (problem,) = problems_in(chain(first, "SELECT DISTINCT category AS key FROM input"))
-    assert (
-        'it reads updates of "First", and SELECT DISTINCT would keep a row that is gone later, and '
-        "take a deletion for a row of nulls. Use GROUP BY with all columns, and count(*), instead "
-        'of DISTINCT, or let "First" give each result once, by a window and emit: on_close'
-    ) in problem
-
-
-def test_different_rows_of_a_topic_of_upserts_are_refused() -> None:
-    text = f"""
-sources: {{prices: {{topic: prices, changelog: true}}}}
-processors:
-- {{id: Second, type: sql, query: "SELECT DISTINCT category AS key FROM input", {SCHEMA},
-   from: [prices], to: [sink]}}
-"""
-    (problem,) = problems_in(text)
-    assert 'it reads updates of "prices", and SELECT DISTINCT' in problem
 
 
 COUNTER = "- {id: Counter, type: count, to: [sink]}"
