@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -22,9 +23,14 @@ from kafka_pipeline.common.pipelines.specs import (
     SessionSpec,
     SparkSpec,
     SqlSpec,
+    TableSinkSpec,
     TopologySpec,
 )
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
+from kafka_pipeline.streams.pipeline.schema_uses import place_of_key
+
+if TYPE_CHECKING:
+    from kafka_pipeline.streams.sql.result_key import SharedKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,7 @@ _COUNTED = (
     "would count each of them as one more record. Group them in a query of type: sql, which takes "
     "former ones out"
 )
+_WRONGLY_DELETED = "The key of {} is deleted, and with it the result of another group that has it"
 _GIVEN = "would give a result for each of them, which nothing takes back"
 
 
@@ -112,7 +119,7 @@ class ArcKinds:
     def reads_changelog(self, entry: Entry) -> bool:
         """Whether an entry is a query with groups over upserts, which it reads as a table.
 
-        Updates do no harm to a maximum of what only grows. SELECT DISTINCT cannot read them.
+        Updates do no harm to a maximum of what only grows.
         """
         spec, arc = entry.spec, self.read(entry)
         if not isinstance(spec, SqlSpec) or spec.grouping is None or arc.kind is ArcKind.RECORDS:
@@ -121,11 +128,25 @@ class ArcKinds:
         from kafka_pipeline.streams.sql.update_text import read_updates
 
         reader = read_updates(spec.query, _tables(spec))
-        if not reader.replaces:
-            return False
         return arc.query is None or not reader.may_follow(
             read_updates(arc.query.query, _tables(arc.query))
         )
+
+    def shared_key(self, entry: Entry, key: Collection[str] = ("key",)) -> SharedKey | None:
+        """Return how a query may delete the result of one group with that of another one.
+
+        `key` are the columns of its results by which these are replaced and deleted. Results that
+        only another stage reads have no key in a topic or in a table.
+        """
+        spec = entry.spec
+        if not isinstance(spec, SqlSpec) or spec.grouping is None or spec.is_inner:
+            return None
+        deletes = self.reads_changelog(entry)
+        if spec.grouping.emit != "on_update" or not (deletes or _replaces(spec)):
+            return None
+        from kafka_pipeline.streams.sql.result_key import shared_key
+
+        return shared_key(spec.query, _tables(spec), deletes=deletes, key=[*key])
 
     def passing(self, readers: Collection[Entry]) -> set[str]:
         """Return the ids of queries without groups that give upserts to one of some readers."""
@@ -177,11 +198,9 @@ class ArcKinds:
     def _of_groups(self, entry: Entry, spec: SparkSpec) -> Arc:
         if not isinstance(spec, SqlSpec) or spec.grouping is None:
             return _RECORDS
-        if spec.grouping.emit != "on_update":
-            return _RECORDS
-        if not _replaces(spec):
-            return _RECORDS
         deletes = self.reads_changelog(entry)
+        if spec.grouping.emit != "on_update" or not (deletes or _replaces(spec)):
+            return _RECORDS
         problem = _problem(spec, deletes=deletes)
         kind = ArcKind.UPDATES if problem else ArcKind.UPSERTS
         # A session that grows gets another key, and its former result is deleted.
@@ -220,13 +239,18 @@ def with_changelogs(file: PipelineFile, kinds: ArcKinds, problems: Problems) -> 
     """Return a pipeline whose queries say that they read a changelog; `kinds` are those of it.
 
     These are the queries with groups over upserts, and those without that lead to them. Reports
-    each one that cannot, and those that would take updates for rows of their own.
+    each one that cannot, those that would take updates for rows of their own, and those whose key
+    does not tell apart groups that are deleted.
     """
     for entry in file.entries:
         _check_updates(entry, kinds, problems)
+    wrong_keys = _wrong_keys(file, kinds, problems)
     readers = []
     for entry in filter(kinds.reads_changelog, file.entries):
-        if wrong := _refusal(entry, kinds.read(entry)):
+        arc = kinds.read(entry)
+        if arc.kind is ArcKind.UPDATES and arc.origin in wrong_keys:
+            continue  # what is wrong is said of the query that gives the key
+        if wrong := _refusal(entry, arc):
             problems.add(entry.at, wrong)
         else:
             readers.append(entry)
@@ -240,6 +264,41 @@ def with_changelogs(file: PipelineFile, kinds: ArcKinds, problems: Problems) -> 
             for entry in file.entries
         ],
     )
+
+
+def _wrong_keys(file: PipelineFile, kinds: ArcKinds, problems: Problems) -> set[str]:
+    """Report queries with a key that several groups may have, and tables by such columns.
+
+    Returns the ids of the queries.
+    """
+    found = set[str]()
+    for entry in file.entries:
+        if (shared := kinds.shared_key(entry)) is not None:
+            found.add(entry.id)
+            problems.add(
+                place_of_key(file, entry, ("query",)),
+                f'"{entry.id}": the query groups by {" and ".join(shared.missing)}, which its '
+                f"column key does not have. {_WRONGLY_DELETED.format(shared.deleted)}. Give a key "
+                "that is made of all grouping columns, such as "
+                f"concat_ws('|', {', '.join(shared.all_columns)}), or none",
+            )
+    entries = {entry.id: entry for entry in file.entries if entry.id not in found}
+    for entry in file.entries:
+        spec, arc = entry.spec, kinds.read(entry)
+        if not isinstance(spec, TableSinkSpec) or spec.mode != "upsert":
+            continue
+        if arc.origin not in entries or arc.changed != arc.origin:
+            continue
+        of_record = spec.record_columns.get("key")
+        key = ["key" if name == of_record else name.lower() for name in spec.key]
+        if (shared := kinds.shared_key(entries[arc.origin], key)) is not None:
+            problems.add(
+                place_of_key(file, entry, ("key",)),
+                f'"{entry.id}": "{arc.origin}" groups by {" and ".join(shared.missing)}, which '
+                f"the key of the table does not have. {_WRONGLY_DELETED.format(shared.deleted)}. "
+                "Add the columns to the key of the table, and to that of the records",
+            )
+    return found
 
 
 def _over_changelog(spec: SqlSpec) -> SqlSpec:
@@ -312,11 +371,6 @@ def _harm(spec: ProcessorSpec) -> str:
     if isinstance(spec, SparkSpec) and spec.grouping is not None:
         if not isinstance(spec, SqlSpec):
             return f"group_by of a function {_COUNTED}"
-        if not _replaces(spec):
-            return (
-                "SELECT DISTINCT would keep a row that is gone later, and take a deletion for a "
-                "row of nulls. Use GROUP BY with all columns, and count(*), instead of DISTINCT"
-            )
     elif isinstance(spec, SqlSpec) and spec.join is not None:
         return (
             f"a join of two inputs {_GIVEN}. Read its topic as a table, or join tables in the DSL, "
@@ -328,7 +382,7 @@ def _harm(spec: ProcessorSpec) -> str:
 
 
 def _replaces(spec: SqlSpec) -> bool:
-    """Whether later results of a query with groups replace former ones: not of SELECT DISTINCT."""
+    """Whether later results of groups of records replace former ones: not of SELECT DISTINCT."""
     from kafka_pipeline.streams.sql.update_text import read_updates
 
     return read_updates(spec.query, _tables(spec)).replaces

@@ -190,7 +190,8 @@ def grouped_query(
         aggregate = collecting(aggregate, max_collected, make, keeps_distinct=keeps_distinct)
     given = {column.name().lower() for column in items(analyzed.output())}
     has_time, added = TIME in given, list[Any]()
-    if is_inner and KEY not in given and groups.best is None and not is_distinct:
+    gives_once = is_distinct and not is_changelog
+    if is_inner and KEY not in given and groups.best is None and not gives_once:
         aggregate, column = _with_key(aggregate, make)
         added.append(column)
     if isinstance(window, SessionSpec):
@@ -206,7 +207,7 @@ def grouped_query(
     times = list[Any]()
     if not has_time:
         # A row that is given once has the time of its first record.
-        function = "First" if is_distinct else "Max"
+        function = "First" if gives_once else "Max"
         of_record = CHANGE_TIME if is_changelog else TIME
         aggregate, column = _with_time(aggregate, TIME, (function, of_record), rdd_id, make)
         times.append(column)

@@ -196,15 +196,15 @@ class KeptGroups:
     def results(self, merged: Merged, former: Sequence[bytes | None], time: int) -> list[Batch]:
         """Return the results of all groups, and deletions of those that have none any more.
 
-        Of the best rows, only those are given that changed. `former` are the values that the groups
-        had in a store.
+        Of the best rows, only those are given that changed. A row of SELECT DISTINCT is given when
+        it appears. `former` are the values that the groups had in a store.
         """
         if self.shape.ranked:
             were_given = [self.had_result(value) for value in former]
             return batches_of(changes_of_ranks(merged, were_given))
         results, marks = merged.results, self.sent.former(former, merged)
         has_result = merged.has_result
-        if self.shape.best:
+        if self.shape.best or self.shape.is_distinct:
             has_result = pc.and_(has_result, pa.array(marks != merged.marks))
         if "key" not in results.column_names:
             return batches_of(results.filter(has_result))
@@ -285,7 +285,7 @@ class KeptTable(KeptGroups):
         wanted = list(dict.fromkeys(groups.ids))
         values = zip(wanted, self._store.get_all(key for key, _ in wanted), strict=True)
         kept = {id_: value for id_, value in values if value is not None}
-        if self.shape.is_distinct:
+        if self.shape.is_distinct and not self.shape.row_count:
             rows, groups, kept = self.new(rows, groups, kept)
             if not len(rows):
                 return []

@@ -83,8 +83,8 @@ class StateShape:
     `values` are columns of rows that are not kept with a group: lists of distinct values, structs
     of arguments and, at last, a number whose bits say which functions are to see the value.
     `output` are the columns of a result: `value`, `timestamp` (ms), and `key` and `headers` if the
-    query gives them. `is_distinct` says that a group gives one result, which does not change: that
-    of its first record.
+    query gives them. `is_distinct` says that a group has one result, which does not change: that
+    of its first record. Over a changelog, it is deleted with the group's last row.
 
     The following are names of columns, or "" without such a column. `key_column` is the grouping
     column that is the key of the records. `window_column` is the one with the `window`, a struct of

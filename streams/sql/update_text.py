@@ -36,7 +36,7 @@ _OF_VALUES = (
 )
 """What a store keeps the values of the rows of a changelog for."""
 
-_GROWING = (exp.Max, exp.Count, exp.CountIf, exp.ApproxDistinct)
+GROWING = (exp.Max, exp.Count, exp.CountIf, exp.ApproxDistinct)
 """The functions whose result for a group never decreases."""
 
 
@@ -67,8 +67,6 @@ class Updates:
 
     def may_follow(self, before: Updates) -> bool:
         """Return whether the results are right if the input is the updates of another query."""
-        if not (before.replaces and self.replaces):
-            return True
         is_one_way = self.takes is not None and self.takes is before.gives
         return is_one_way and not self.groups & before.moving
 
@@ -110,7 +108,7 @@ def _is_of_values(node: exp.Expr) -> bool:
 
 
 def _gives(aggregates: list[exp.Expr]) -> Direction | None:
-    if all(isinstance(each, _GROWING) for each in aggregates):
+    if all(isinstance(each, GROWING) for each in aggregates):
         return Direction.UP
     return Direction.DOWN if all(isinstance(each, exp.Min) for each in aggregates) else None
 

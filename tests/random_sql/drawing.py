@@ -132,6 +132,21 @@ def _distinct(chance: random.Random) -> Query:
     )
 
 
+def _distinct_changes(chance: random.Random) -> Query:
+    """Draw the different rows of upserts; the key has all columns."""
+    source = Source(chance, joins=False)
+    drawing = Drawing(chance, source.columns)
+    found = grouping(chance, drawing, source.key)
+    return Query(
+        Shape.DISTINCT,
+        items=tuple(Item(f"v{place}", each) for place, each in enumerate(found)),
+        key=key_of_groups(found),
+        where=conditions(chance, drawing),
+        changelog=True,
+        **source.settings(),
+    )
+
+
 def _best(chance: random.Random) -> Query:
     return _placed(chance, "row_number")
 
@@ -246,7 +261,9 @@ def _nested(chance: random.Random) -> Query:
 
 def _chains(chance: random.Random) -> Query:
     """Draw groups of upserts that another processor gives."""
-    draw = chance.choice((_groups, _groups, _windows, _best, regular_join, _changes))
+    draw = chance.choice(
+        (_groups, _groups, _windows, _best, regular_join, _changes, _distinct_changes)
+    )
     return again(chance, lambda: draw(chance), processors=chance.choice((2, 2, 3)))
 
 
@@ -264,6 +281,7 @@ SHAPES: Mapping[str, Callable[[random.Random], Query]] = {
     "over": _frames,
     "changes": _changes,
     "best_changes": _best_changes,
+    "distinct_changes": _distinct_changes,
     "nested": _nested,
     "chains": _chains,
 }

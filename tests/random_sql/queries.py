@@ -163,6 +163,8 @@ class Query:
             return True
         if self.shape is Shape.JOIN:
             return self.takes_back
+        if self.shape is Shape.DISTINCT:
+            return self.changelog
         return self.shape in (Shape.GROUPS, Shape.BEST) and not self.on_close
 
     @property

@@ -143,11 +143,6 @@ REFUSED = {
         f"SELECT n AS key, count(*) AS c FROM ({HOURS}) hours GROUP BY n",
         '"Final": its records are updates of "Final.hours"',
     ),
-    "different values among updates": (
-        f"SELECT DISTINCT n FROM ({HOURS}) hours",
-        '"Final": it reads updates of "Final.hours", and SELECT DISTINCT would keep a row that '
-        "is gone later",
-    ),
     "a join of updates": (
         f"SELECT h.n FROM source s JOIN ({HOURS}) h ON s.key = h.key AND s.timestamp = h.timestamp",
         '"Final": it reads updates of "Final.h", and a join of two inputs would give',

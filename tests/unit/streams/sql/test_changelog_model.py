@@ -83,6 +83,7 @@ BEST_OF_GROUPS = (
     "whole, category, sum(price) AS s FROM input GROUP BY category)) WHERE place <= 2 AND s > 9"
 )
 DIFFERENT = "SELECT category AS key, category FROM input GROUP BY category"
+DISTINCT = "SELECT DISTINCT category AS key, category FROM input"
 Rows = Mapping[str, Mapping[str, Any]]
 
 
@@ -299,6 +300,7 @@ PIPELINES: dict[str, tuple[str, Callable[[Rows], dict[str | None, Any]]]] = {
     "best rows": (query(BEST), best),
     "best rows of aggregates": (query(BEST_OF_GROUPS), best_of_groups),
     "different rows": (query(DIFFERENT), categories),
+    "distinct rows": (query(DISTINCT), categories),
     "by their key": (query("SELECT key, sum(price) AS s FROM input GROUP BY key"), by_key),
     "a query in between": (
         f"""{SOURCES}
@@ -387,7 +389,7 @@ def test_what_is_not_taken_out_is_found(
     shared: OpenedOnce, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, broken: object
 ) -> None:
     monkeypatch.setattr(owner, name, broken)
-    for pipeline in ("all functions", "best rows"):
+    for pipeline in ("all functions", "best rows", *(["distinct rows"] if name == "keep" else [])):
         with pytest.raises(AssertionError, match="seed 0, after"):
             compare(pipeline, 0, shared)
 
@@ -414,4 +416,25 @@ def test_more_rows_than_a_group_may_keep_are_not_left_out_in_silence(shared: Ope
     reason = "row_number(…) has more than 2 values in a group: see max_collected"
     with pytest.raises(ProcessingFailedError, match=re.escape(reason)):
         job.send(rows[2:], 0)
+    job.close()
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_distinct_row_is_given_when_it_comes_and_deleted_when_it_goes(
+    shared: OpenedOnce, *, together: bool
+) -> None:
+    """Its result does not change while it is there, so it is not given again."""
+    job = Job(query(DISTINCT), shared)
+    empty = {"price": None, "n": None}
+    first: list[Row] = [{"key": key, "at": 1, "category": "x", **empty} for key in "ab"]
+    moved: list[Row] = [{"key": "a", "at": 2, "category": "y", **empty}]
+    gone: list[Row] = [{"key": "b", "at": 3, "raw": None}, {"key": "a", "at": 3, "raw": None}]
+    back: list[Row] = [{"key": "c", "at": 4, "category": "x", **empty}]
+    batches = [first, moved, gone, back]
+    for batch in batches if together else [[row] for rows in batches for row in rows]:
+        job.send(batch)
+    x, y = {"category": "x"}, {"category": "y"}
+    found = [(each.key, each.value, each.timestamp // MINUTE_MS) for each in job.take()]
+    assert sorted(found[2:4]) == [("x", None, 3), ("y", None, 3)]
+    assert [*found[:2], *found[4:]] == [("x", x, 1), ("y", y, 2), ("x", x, 4)]
     job.close()
