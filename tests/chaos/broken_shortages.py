@@ -1,16 +1,15 @@
-"""A host that is short of files, memory or CPU time, or whose disk fails."""
+"""A host that is short of files or CPU time, or whose disk fails."""
 
 from __future__ import annotations
 
 import errno
 import os
 import resource
-import signal
 import time
 
 from kafka_pipeline.admin.daemons import session_members
 from tests.chaos.catalog import SkippedError, Where, fault
-from tests.chaos.control_group import NoControlGroupError, cpu, limited, memory
+from tests.chaos.control_group import NoControlGroupError, cpu, limited
 from tests.chaos.failing_disk import FailingDisk, NoFailingDiskError
 from tests.chaos.rig import FIRST, Rig, eventually
 
@@ -21,7 +20,6 @@ MOST_FILES = 16
 REMEDY = "ulimit -n"
 LITTLE_CPU = 0.05
 LITTLE_CPU_S = 20.0
-LITTLE_MEMORY_BYTES = 8_000_000
 
 
 def _wait_for_words(rig: Rig, tm_id: int, words: str, found_before: int) -> None:
@@ -119,25 +117,4 @@ def little_cpu(rig: Rig) -> None:
     rig.say(
         f"TaskManager {victim} had {LITTLE_CPU:.0%} of a core and "
         f"{'lost its' if is_out else 'kept'} tasks; all keys flow {seconds:.1f} s after that"
-    )
-
-
-@fault("out-of-memory")
-def out_of_memory(rig: Rig) -> None:
-    """The kernel ends workers for want of memory, whatever they do: no record is put aside."""
-    victim, words = rig.some_task_manager(), "memory ran out"
-    found_before = _count(rig, victim, words)
-    try:
-        with limited(lambda: rig.python_of_spark(victim), memory(LITTLE_MEMORY_BYTES)):
-            # The next worker takes its memory within the limit.
-            os.kill(rig.worker_pid(victim), signal.SIGKILL)
-            _wait_for_words(rig, victim, words, found_before)
-            time.sleep(rig.random.uniform(0, 10))
-            rig.mark()
-    except NoControlGroupError as error:
-        raise SkippedError(str(error)) from error
-    seconds = rig.wait_for_flow(90)
-    rig.say(
-        f"workers of TaskManager {victim} ended {_count(rig, victim, words) - found_before} times; "
-        f"all keys flow {seconds:.1f} s after there is memory again"
     )
