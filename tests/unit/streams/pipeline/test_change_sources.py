@@ -129,7 +129,7 @@ def test_global_tables_have_the_rows() -> None:
                 "'1 hour')"),
             "which replace former ones at any time, so no window of them is ever complete",
         ),
-        (sql("SELECT DISTINCT a AS key FROM input"), "SELECT DISTINCT would keep a row that is"),
+        (sql("SELECT DISTINCT a AS key, n FROM input"), "groups by n, which its column key"),
         (
             sql("SELECT o.key, o.n FROM orders o JOIN others p ON o.key = p.key AND p.timestamp "
                 "BETWEEN o.timestamp AND o.timestamp + INTERVAL 1 HOUR", from_="[orders, others]"),
