@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from kafka_pipeline.admin.broker import server
 from kafka_pipeline.admin.broker.command import broker_app
-from kafka_pipeline.admin.broker.jars import BROKER, KAFKA_VERSION
+from kafka_pipeline.admin.broker.jars import BROKER, KAFKA_VERSION, fetch_jars
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster
 from kafka_pipeline.admin.broker.ports import LOOPBACK, accepts, find_free
 
@@ -84,7 +84,11 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
     (tmp_path / "cache" / "kafka-pipeline" / BROKER.folder).mkdir(parents=True)
     # The program in place of Java needs no jars.
     (no_jars := tmp_path / "no_jars.sha256").touch()
-    monkeypatch.setattr(server, "BROKER", replace(BROKER, digests=no_jars))
+    monkeypatch.setattr(
+        server,
+        "fetch_jars",
+        lambda jar_set, java: fetch_jars(replace(jar_set, digests=no_jars), java),
+    )
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{java.parent}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
