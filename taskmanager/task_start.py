@@ -42,10 +42,10 @@ from kafka_pipeline.taskmanager.task_rights import written_topics
 from kafka_pipeline.taskmanager.task_stores import TaskStores, store_identity, task_directory
 from kafka_pipeline.taskmanager.user_errors import UserCodeError, log_context
 
-START_TIMEOUT_S = 60
-_COORDINATOR_TIMEOUT_S = 20
-"""How long one client waits for a group's coordinator. The next one may find another: the broker
-that this one has found may be cut off from the others."""
+COORDINATOR_TIMEOUT_S = 15
+"""How long one client waits for the coordinator of a group or of its transactions. The next one may
+find another: the broker that this one has found may be cut off from the others, and librdkafka asks
+for another one only if that broker says that it is none."""
 
 
 class StartCancelledError(Exception):
@@ -244,7 +244,7 @@ class ProcessorStart(TaskStart):
         finally:
             self.wait = None
         self._require_wanted()
-        producer.fence(START_TIMEOUT_S, gate.require_open)
+        producer.fence(COORDINATOR_TIMEOUT_S, gate.require_open)
 
     def _resume_sinks(self, nodes: GroupTask, committed: Mapping[Partition, Committed]) -> None:
         """Let results outside of Kafka go on; if that fails, the nodes are closed."""
@@ -409,7 +409,7 @@ class ProcessorStart(TaskStart):
         try:
             committed = reader.committed(
                 partitions,
-                _COORDINATOR_TIMEOUT_S,
+                COORDINATOR_TIMEOUT_S,
                 self._context.config.topic_names.coordinator_proof,
             )
         finally:
@@ -478,7 +478,7 @@ class ProcessorStart(TaskStart):
         """
         replica = self._replica
         former = [(topic, replica.task.partition) for topic in replica.former_inputs]
-        if former and reader.committed(former, START_TIMEOUT_S):
+        if former and reader.committed(former, COORDINATOR_TIMEOUT_S):
             return
         raise NonRetriableError(
             f"group {self._group} has no offset of {', '.join(replica.in_topics)} partition "
@@ -522,9 +522,9 @@ def refresh_failed(replica: ProcessorReplica, context: TaskContext, memory: Task
         closing(clients.producer(names.transactional_id(replica.task), {})) as producer,
         closing(clients.reader(names.consumer_group(replica.task.processor))) as reader,
     ):
-        producer.fence(START_TIMEOUT_S)
+        producer.fence(COORDINATOR_TIMEOUT_S)
         proof = context.config.topic_names.coordinator_proof
-        positions = reader.committed(partitions, START_TIMEOUT_S, proof)
+        positions = reader.committed(partitions, COORDINATOR_TIMEOUT_S, proof)
         require_not_rewound(memory, offsets_of(positions))
         if positions:
             producer.begin()

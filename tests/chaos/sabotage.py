@@ -28,7 +28,7 @@ from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
 from kafka_pipeline.streams.tables.processor import TableProcessor
 from kafka_pipeline.taskmanager.task import Task
-from kafka_pipeline.taskmanager.task_start import START_TIMEOUT_S, ProcessorStart
+from kafka_pipeline.taskmanager.task_start import COORDINATOR_TIMEOUT_S, ProcessorStart
 from kafka_pipeline.taskmanager.task_stores import TaskStores
 from tests.chaos.pipelines import Kind
 
@@ -217,7 +217,7 @@ def positions_first() -> None:
     @_instead_of(ProcessorStart, "run")
     def run(original: Any, self: Any) -> Any:
         with closing(PartitionReader(self._context.config, _group_of(self))) as reader:
-            self._early_positions = reader.committed(_inputs_of(self), START_TIMEOUT_S)
+            self._early_positions = reader.committed(_inputs_of(self), COORDINATOR_TIMEOUT_S)
         return original(self)
 
     @_instead_of(ProcessorStart, "_find_positions")

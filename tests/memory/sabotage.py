@@ -20,7 +20,7 @@ from kafka_pipeline.streams.stores.sorted_keys import SortedKeys
 from kafka_pipeline.streams.timestamps import UNKNOWN_TIME
 from kafka_pipeline.taskmanager.shared_consumers import SharedConsumers
 from kafka_pipeline.taskmanager.task import Task
-from kafka_pipeline.taskmanager.task_start import START_TIMEOUT_S, ProcessorStart
+from kafka_pipeline.taskmanager.task_start import COORDINATOR_TIMEOUT_S, ProcessorStart
 from kafka_pipeline.taskmanager.task_stores import TaskStores
 from kafka_pipeline.taskmanager.thread_state import PipelineThreadState
 from tests.memory.partition_log import PartitionLog
@@ -102,7 +102,7 @@ def positions_first(patch: pytest.MonkeyPatch) -> None:
         task = self._replica.task
         with closing(self._context.clients.reader(names.consumer_group(task.processor))) as reader:
             partitions = [(topic, task.partition) for topic in self._replica.in_topics]
-            self._early_positions = reader.committed(partitions, START_TIMEOUT_S)
+            self._early_positions = reader.committed(partitions, COORDINATOR_TIMEOUT_S)
         started: Task = original(self)
         return started
 
