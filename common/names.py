@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 MAX_NAME_LENGTH = 249
@@ -39,6 +40,18 @@ def name_problem(name: str) -> str | None:
     return None
 
 
+def resolved(path: Path) -> Path:
+    """Return the path without links, whether or not there is something.
+
+    Raises RuntimeError or OSError for links in a circle. From Python 3.13 on, `Path.resolve` leaves
+    these as they are.
+    """
+    found = path.resolve()
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        found.stat()
+    return found
+
+
 def inside(folder: Path, name: str) -> Path:
     """Return the path of this name directly in a folder.
 
@@ -50,7 +63,7 @@ def inside(folder: Path, name: str) -> Path:
         raise ValueError(f"{name!r} is not the name of anything in {folder}")
     path = folder / name
     try:
-        is_inside = path.resolve().is_relative_to(folder.resolve())
+        is_inside = resolved(path).is_relative_to(folder.resolve())
     except (RuntimeError, OSError) as error:  # links in a circle
         raise ValueError(f"{path} leads nowhere: {error}") from error
     if not is_inside:

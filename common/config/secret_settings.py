@@ -10,6 +10,7 @@ from kafka_pipeline.common.config.expansion import Reference
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Section, Texts
 from kafka_pipeline.common.config.yaml_positions import Problems
+from kafka_pipeline.common.names import resolved
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLES = Texts(
@@ -61,7 +62,7 @@ class SecretSettings:
     def allowed_file(self, path: str) -> Path | None:
         """Return the file of a reference, with links resolved, or `None` if it is not allowed."""
         try:
-            found = (self.folder / path).resolve()
+            found = resolved(self.folder / path)
             listed = [each.resolve() for each in self.files]
         except (OSError, ValueError, RuntimeError):
             return None

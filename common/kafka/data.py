@@ -230,11 +230,11 @@ class PartitionReader:
             left_s = max(deadline_s - time.monotonic(), 0.1)
             try:
                 retry(lambda left: self._commit(proof, left), min(wait_s, left_s), True)
-            except TransactionFailedError:
+            except (TransactionFailedError, MissingRightError) as error:
                 # Also the last time: closing a consumer would wait for its commit.
                 self._expect_commits()
                 self._consumer.replace()
-                if left_s <= wait_s:
+                if left_s <= wait_s or isinstance(error, MissingRightError):
                     raise
             else:
                 return

@@ -42,6 +42,7 @@ RIGHTS = {
     "state": ["DescribeConfigs", "Read", "Write"],
     "dead letters": ["DescribeConfigs", "Write"],
     "group": ["Read"],
+    "proof of the coordinator": ["Read"],
     "transactions": ["Write"],
 }
 """The rights of a task, by what they are on."""
@@ -73,6 +74,7 @@ def names(job: Job) -> dict[str, str]:
         "state": job.names.state("P"),
         "dead letters": job.names.dead_letter("P"),
         "group": job.names.consumer_group("P"),
+        "proof of the coordinator": job.names.coordinator_proof[0],
         "transactions": job.names.task_ids,
     }
 
