@@ -231,6 +231,8 @@ class PartitionReader:
             try:
                 retry(lambda left: self._commit(proof, left), min(wait_s, left_s), True)
             except (TransactionFailedError, MissingRightError) as error:
+                if isinstance(error, MissingRightError) and self._commits:  # its answer
+                    raise
                 # Also the last time: closing a consumer would wait for its commit.
                 self._expect_commits()
                 self._consumer.replace()

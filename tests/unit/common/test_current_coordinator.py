@@ -140,5 +140,6 @@ def test_a_missing_right_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         reader_of([Coordinated([refused])], monkeypatch).committed([PLACE], LONG_S, PROOF)
     consumer = Coordinated([])
     consumer._messages.append(Message(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)))
+    # Closing the one whose commit is under way would wait for that.
     with pytest.raises(MissingRightError, match="Describe of group orders"):
-        reader_of([consumer], monkeypatch).committed([PLACE], LONG_S, PROOF)
+        reader_of([consumer, Coordinated([])], monkeypatch).committed([PLACE], LONG_S, PROOF)
