@@ -206,7 +206,7 @@ def _require_reached(place: Partition, end: int, committed: Committed) -> None:
         raise UnavailableError(
             f"{topic}[{number}] is said to end at offset {end}, before the committed offset "
             f"{committed.offset}: perhaps the broker that says so is cut off from the others, so "
-            "try again later. If the topic was made anew, use --to-earliest or --to-offset"
+            "try again later. If the topic was made again, use --to-earliest or --to-offset"
         )
 
 

@@ -30,12 +30,12 @@ class OpenFiles:
         self._threads = threads
         self._limit = limit
         self._log = structlog.get_logger()
-        self._was_told = limit == resource.RLIM_INFINITY
+        self._was_told = False
 
     def check(self, tasks: int) -> None:
         """Log a warning if the limit is too low for this total of tasks on all PipelineThreads."""
-        need = needed(self._threads, tasks)
-        if self._was_told or need <= self._limit:
+        need = self._lacking(tasks)
+        if self._was_told or not need:
             return
         self._was_told = True
         self._log.warning(
@@ -56,13 +56,18 @@ class OpenFiles:
         try:
             yield
         except UnavailableError as error:
-            need = needed(self._threads, 0)
-            if need <= self._limit or self._limit == resource.RLIM_INFINITY:
+            need = self._lacking(tasks=0)
+            if not need:
                 raise
             raise UnavailableError(
                 f"{error}\nThe limit of open files is {self._limit}, and {need} are needed: "
                 f"{_REMEDY}"
             ) from error
+
+    def _lacking(self, tasks: int) -> int:
+        """Return the limit that this total of tasks needs if the present one is too low, else 0."""
+        need = needed(self._threads, tasks)
+        return 0 if self._limit == resource.RLIM_INFINITY or need <= self._limit else need
 
 
 def want_of_files() -> str:

@@ -442,10 +442,11 @@ class ProcessorStart(TaskStart):
         partitions = [(topic, self._replica.task.partition) for topic in self._replica.in_topics]
         new = [partition for partition in partitions if partition not in committed]
         at_end = [partition for partition in new if group.begins_at_end(partition[0])]
-        at_start = [partition for partition in new if partition not in at_end]
+        others = [partition for partition in new if partition not in at_end]
+        at_start = [partition for partition in others if partition[0] not in histories]
         brokers = self._context.clients.brokers
         offsets = brokers.stable_ends(at_end) | brokers.oldest_offsets(at_start)
-        offsets |= {place: 0 for place in at_start if place[0] in histories}
+        offsets |= {place: 0 for place in others if place[0] in histories}
         known = {**committed, **{place: Committed(offset) for place, offset in offsets.items()}}
         return {partition: known[partition] for partition in partitions}
 

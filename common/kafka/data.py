@@ -230,17 +230,18 @@ class PartitionReader:
             left_s = max(deadline_s - time.monotonic(), 0.1)
             try:
                 retry(lambda left: self._commit(proof, left), min(wait_s, left_s), True)
-            except (TransactionFailedError, MissingRightError) as error:
-                if isinstance(error, MissingRightError) and self._commits:  # its answer
-                    raise
-                # Also the last time: closing a consumer would wait for its commit.
-                self._expect_commits()
-                self._consumer.replace()
-                if left_s <= wait_s or isinstance(error, MissingRightError):
+            except TransactionFailedError:
+                self._replace_consumer()
+                if left_s <= wait_s:
                     raise
             else:
                 return
             wait_s *= 2
+
+    def _replace_consumer(self) -> None:
+        """Go on with a new consumer: closing one whose commit is under way would wait for that."""
+        self._expect_commits()
+        self._consumer.replace()
 
     def _expect_commits(self) -> None:
         """Let only the next consumer report commits: a former one may still do so as it closes."""
@@ -256,6 +257,7 @@ class PartitionReader:
         self._consumer.client.commit(offsets=[TopicPartition(*proof, 0)], asynchronous=True)
         while not self._commits:
             if (refusal := self._consumer.refusal(_COMMIT_POLL_S)) is not None:
+                self._replace_consumer()
                 raise KafkaException(refusal)
             if time.monotonic() > deadline_s:
                 reason = "the group's coordinator does not commit: it may be cut off from others"

@@ -177,7 +177,7 @@ def pipeline(
 ) -> str:
     """Return a whole pipeline that begins with `start`.
 
-    The pairer rejects keys that begin with "gated" as long as the file `gate` does not exist. The
+    The pairer rejects keys that begin with "gated" as long as the file `gate` does not exist.
     Its calls for some keys hang while the file `may_hang` exists. The
     file `brake` slows a task in front of a repartition down, if the pipeline has one; see `Brake`.
     `database_url` is that of PostgreSQL for tables, if there is one.

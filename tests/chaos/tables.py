@@ -1,8 +1,8 @@
 """The tables of `--kind tables`, and what they must have: the rows of one topic.
 
 Two tables replace rows and read what a processor sends them. The other two add rows, and read the
-same from a topic that stays. The topic says what all of them must have. Whoever adds rows rejects
-deletions, so these must be dead letters.
+same from a topic that stays. The topic says what all of them must have. Those that add rows reject
+deletions, which must be dead letters.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.history import HistoryFormat, HistorySpec, RecordPart
 from kafka_pipeline.streams.pipeline.kinds.entry import PipelineFile
-from kafka_pipeline.streams.pipeline.kinds.table_places import NAME, SQL, located
+from kafka_pipeline.streams.pipeline.kinds.table_places import CATALOG_TYPE, NAME, SQL, located
 
 _ICEBERG: HistoryFormat = "iceberg"
 _WRITER = r"[A-Za-z0-9._-]+/[A-Za-z0-9._-]+"
@@ -32,13 +32,6 @@ _PATH = Text(
     about="the folder of the table, or its URI",
     default="",
 )
-_TYPE: Choice[str] = Choice(
-    name="type",
-    doc="`sql`, a database, or `rest`, a server with the REST API of Iceberg",
-    about="sql or rest",
-    choices=(SQL, "rest"),
-    required=True,
-)
 _URI = Text(
     name="uri",
     doc="`sqlite:///FILE`, `postgresql://host:5432/database` or `https://host/catalog`, without "
@@ -52,7 +45,7 @@ _CATALOG = Section(
     name="catalog",
     doc="for `iceberg`: the catalog. config.yaml must allow folders by `tables.paths`, and servers "
     "by `tables.write_urls`; PyIceberg takes credentials from the environment",
-    keys=(_TYPE, _URI, _WAREHOUSE, _NAME),
+    keys=(CATALOG_TYPE, _URI, _WAREHOUSE, _NAME),
 )
 _TABLE = Text(
     name="table",
@@ -102,7 +95,10 @@ HISTORY = Section(
     "there first, and then from the topic",
     keys=(_FORMAT, _PATH, _CATALOG, _TABLE, _WRITTEN_BY, _COLUMNS),
 )
-_WITH_SQL: Schema = {"properties": {_TYPE.name: {"const": SQL}}, "required": [_TYPE.name]}
+_WITH_SQL: Schema = {
+    "properties": {CATALOG_TYPE.name: {"const": SQL}},
+    "required": [CATALOG_TYPE.name],
+}
 _CATALOG_RULE: Schema = {
     "properties": {_CATALOG.name: {"if": _WITH_SQL, "then": {"required": [_WAREHOUSE.name]}}}
 }
@@ -129,9 +125,9 @@ def read_history(fields: Fields, problems: Problems) -> HistorySpec | None:
     catalog: dict[str, str] = {}
     if given.get(_CATALOG.name) is not None and _CATALOG in own:
         its = given.submap(_CATALOG)
-        catalog = {_TYPE.name: its.choice(_TYPE)}
+        catalog = {CATALOG_TYPE.name: its.choice(CATALOG_TYPE)}
         catalog |= {key.name: text for key in (_URI, _WAREHOUSE, _NAME) if (text := its.text(key))}
-        if catalog[_TYPE.name] == SQL and _WAREHOUSE.name not in catalog:
+        if catalog[CATALOG_TYPE.name] == SQL and _WAREHOUSE.name not in catalog:
             problems.add(given.at(_CATALOG.name), f"catalog: type: {SQL} needs a warehouse")
     spec = HistorySpec(
         format=format_,

@@ -9,6 +9,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from kafka_pipeline.common.config.expansion import has_references
+from kafka_pipeline.common.config.keys import Choice
 from kafka_pipeline.common.config.table_paths import Location, PathError, location_of
 from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.common.errors import ConfigError
@@ -20,6 +21,13 @@ SQL = "sql"
 """The type of a catalog in a database."""
 NAME = "default"
 """The name of a catalog, as that of PyIceberg."""
+CATALOG_TYPE: Choice[str] = Choice(
+    name="type",
+    doc="`sql`, a database, or `rest`, a server with the REST API of Iceberg",
+    about="sql or rest",
+    choices=(SQL, "rest"),
+    required=True,
+)
 
 _DRIVER = re.compile(r"^postgresql\+\w+://")
 _LOGIN = re.compile(r"://[^/?#@]*@")

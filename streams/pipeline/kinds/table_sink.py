@@ -47,7 +47,7 @@ from kafka_pipeline.streams.pipeline.kinds.kind import (
     Unit,
 )
 from kafka_pipeline.streams.pipeline.kinds.references import check_value
-from kafka_pipeline.streams.pipeline.kinds.table_places import NAME, SQL, located
+from kafka_pipeline.streams.pipeline.kinds.table_places import CATALOG_TYPE, NAME, SQL, located
 from kafka_pipeline.streams.sql.spec import Queries
 
 _ICEBERG: TableFormat = "iceberg"
@@ -67,13 +67,6 @@ _PATH = Text(
     "`s3://bucket/orders`; config.yaml must allow it as one of `tables.write_paths`",
     about="the folder of the table, or its URI",
 )
-_CATALOG_TYPE: Choice[str] = Choice(
-    name="type",
-    doc="`sql`, a database, or `rest`, a server with the REST API of Iceberg",
-    about="sql or rest",
-    choices=(SQL, "rest"),
-    required=True,
-)
 _WAREHOUSE = Text(
     name="warehouse",
     doc="for `sql`: the folder of the tables, or its URI; for `rest`, what the server calls so",
@@ -83,7 +76,7 @@ _SECRET = Text(
     name="", doc="as PyIceberg knows it, as `${NAME}` or `${file:PATH}`", pattern=REFERENCE_PATTERN
 )
 _CATALOG_KEYS: Sequence[Text | Choice[str]] = (
-    _CATALOG_TYPE,
+    CATALOG_TYPE,
     Text(
         name="uri",
         doc="`sqlite:///FILE`, `postgresql://host:5432/database` or `https://host/catalog`; may "
@@ -253,8 +246,8 @@ class TableSink(Kind[TableSinkSpec]):
             "if": {
                 "properties": {
                     _CATALOG.name: {
-                        "properties": {_CATALOG_TYPE.name: {"const": SQL}},
-                        "required": [_CATALOG_TYPE.name],
+                        "properties": {CATALOG_TYPE.name: {"const": SQL}},
+                        "required": [CATALOG_TYPE.name],
                     }
                 },
                 "required": [_CATALOG.name],
@@ -402,7 +395,7 @@ def _read_catalog(fields: Fields, problems: Problems) -> Mapping[str, str]:
         key.name: given.choice(key) if isinstance(key, Choice) else given.text(key)
         for key in _CATALOG_KEYS
     }
-    if found[_CATALOG_TYPE.name] == SQL and not found[_WAREHOUSE.name]:
+    if found[CATALOG_TYPE.name] == SQL and not found[_WAREHOUSE.name]:
         problems.add(fields.at(_CATALOG.name), f"{_CATALOG.name}: type: {SQL} needs a warehouse")
     return {name: text for name, text in found.items() if text}
 
