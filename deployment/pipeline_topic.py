@@ -53,7 +53,7 @@ class DeploymentReader:
         self._reader: ControlReader | None = None
         if not admin.finds(topic):
             return
-        self._reader = ControlReader(config, [topic], _FROM_THE_START, admin)
+        self._reader = ControlReader(config, [topic], _FROM_THE_START)
         # The end for `read_committed` may come before a transaction that was committed just now:
         # its marker is written after the commit has returned.
         try:

@@ -107,7 +107,7 @@ class JobManagerDaemon:
         self._inbox = ControlInbox(self._codec, logger)
         names = self._names
         topics = [names.threads_jm, names.threads_tm, names.heartbeat]
-        self._reader = ControlReader(config, topics, asker=admin)
+        self._reader = ControlReader(config, topics)
         self._reports = ReportWriter(config)
         self._writer: CommandWriter | None = None
         self._to_write: list[Message] = []

@@ -134,7 +134,7 @@ class TaskManagerDaemon:
         self._codec = Codec(names, key=config.control_key)
         self._inbox = ControlInbox(self._codec, self._log)
         topics = [names.threads_jm, names.processors(str(tm_id))]
-        self._reader = ControlReader(config, topics, asker=admin)
+        self._reader = ControlReader(config, topics)
         self._writer = ReportWriter(config)
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._measured = Measurements()

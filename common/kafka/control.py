@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import structlog
@@ -22,18 +21,18 @@ from kafka_pipeline.common.kafka.clients import (
     explain,
     follow_leaders,
     is_missing_topic,
-    offset_of,
     retry,
     translate,
 )
 from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
 from kafka_pipeline.common.kafka.managed_consumer import ManagedConsumer
-from kafka_pipeline.common.kafka.stall_watch import EndsAsker
+from kafka_pipeline.common.kafka.stall_watch import Scout
 from kafka_pipeline.common.kafka.writer_rights import named
 from kafka_pipeline.common.protocol.messages import ControlRecord
 from kafka_pipeline.common.topic_names import CONTROL_GROUP
 
 _START_TIMEOUT_S = 30
+_SILENCE_S = 3.0
 _REPORT_TIMEOUT_MS = 5000
 _LOG_INTERVAL_S = 10.0
 _PROBE_S = 3.0
@@ -45,17 +44,10 @@ MAX_RECORD_BYTES = 1_000_000
 class ControlReader:
     """Reads the new records of control topics, in the order of each topic."""
 
-    def __init__(
-        self,
-        config: Config,
-        topics: Sequence[str],
-        history: int = 0,
-        asker: EndsAsker | None = None,
-    ) -> None:
+    def __init__(self, config: Config, topics: Sequence[str], history: int = 0) -> None:
         """Start at the end of each topic, or up to `history` offsets before it.
 
-        With `asker`, a stalled consumer is replaced. A consumer that lost all brokers is always
-        replaced. Raises `UnavailableError` if the brokers do not report the end offsets.
+        Raises `UnavailableError` if the brokers do not report the end offsets.
         """
         settings = client_config(
             config,
@@ -69,9 +61,8 @@ class ControlReader:
             fetch_error_backoff_ms=100,
         )
         follow_leaders(settings)
-        self._consumer = ManagedConsumer(settings, asker)
-        self._asker = asker
-        self._known_ends: dict[Partition, Future[Any]] = {}
+        self._consumer = ManagedConsumer(settings, _SILENCE_S)
+        self._scout: Scout | None = None
         self._errors = _ErrorLog()
         self.ends: dict[str, int] = {}
         """The end offset of each topic at the start: later records were written since."""
@@ -102,21 +93,20 @@ class ControlReader:
         return records
 
     def look_for_end(self) -> None:
-        """Ask where the topics end now, if no such request is in progress. Needs an `asker`."""
-        assert self._asker is not None
-        if all(answer.done() for answer in self._known_ends.values()):
-            self._known_ends = dict(self._asker.request_stable_ends(self.positions))
+        """Ask a broker where the topics end now, if no such request is in progress."""
+        if self._scout is None or self._scout.is_back:
+            self._dismiss_scout()
+            self._scout = self._consumer.send_scout(self.positions)
 
     @property
     def is_at_end(self) -> bool:
         """Whether all is read that was there at `look_for_end`; False without an answer."""
-        try:
-            return bool(self._known_ends) and all(
-                answer.done() and offset_of(answer.result()) <= self.positions[partition]
-                for partition, answer in self._known_ends.items()
-            )
-        except KafkaException:
-            return False
+        ends = self._scout.ends if self._scout is not None else {}
+        return all(ends.get(place, at + 1) <= at for place, at in self.positions.items())
+
+    def _dismiss_scout(self) -> None:
+        if self._scout is not None:
+            self._scout.dismiss()
 
     def _start(self, topic: str, history: int) -> int:
         try:
@@ -146,6 +136,7 @@ class ControlReader:
 
     def close(self) -> None:
         """Close the consumer."""
+        self._dismiss_scout()
         self._consumer.close()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from operator import ge
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -27,7 +27,7 @@ from kafka_pipeline.common.kafka.clients import (
     translate,
 )
 from kafka_pipeline.common.kafka.managed_consumer import ConsumerSignals, ManagedConsumer
-from kafka_pipeline.common.kafka.stall_watch import EndsAsker
+from kafka_pipeline.common.kafka.stall_watch import SILENCE_S
 from kafka_pipeline.common.kafka.topic_watch import Describer, TopicIdWatch
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 
@@ -42,10 +42,6 @@ _FIRST_WAIT_S = 2.0
 _FIRST_COMMIT_S = 6.0
 """A little longer than a coordinator waits for its replicas (`offsets.commit.timeout.ms`, 5 s)."""
 _COMMIT_POLL_S = 0.005
-
-
-class TopicAsker(Describer, EndsAsker, Protocol):
-    """Answers the requests that a reader cannot make with its consumer; `Admin` is one."""
 
 
 class ReadError(NamedTuple):
@@ -91,7 +87,7 @@ class PartitionReader:
     thread at a time, see `ManagedConsumer`.
     """
 
-    def __init__(self, config: Config, group: str, brokers: TopicAsker | None = None) -> None:
+    def __init__(self, config: Config, group: str, brokers: Describer | None = None) -> None:
         """Connect. With `brokers`, `fetch` also reports deleted topics.
 
         It then also replaces a stalled consumer, and one that has nothing to do for a while by one
@@ -114,7 +110,11 @@ class PartitionReader:
         follow_leaders(settings)
         self._settings = settings
         self._expect_commits()
-        self._consumer = ManagedConsumer(settings, brokers, _AT_REST if brokers else {})
+        self._consumer = (
+            ManagedConsumer(settings, SILENCE_S, _AT_REST)
+            if brokers
+            else ManagedConsumer(settings, None)
+        )
 
     @property
     def group_metadata(self) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 import structlog
@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from kafka_pipeline.common.kafka.clients import Partition, explain, is_out_of_range, is_passing
 from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
-from kafka_pipeline.common.kafka.stall_watch import EndsAsker, StallWatch
+from kafka_pipeline.common.kafka.stall_watch import Scout, StallWatch
 
 CHUNK_RECORDS = 500
 REST_AFTER_S = 10.0
@@ -59,22 +59,25 @@ class ManagedConsumer:
     def __init__(
         self,
         settings: dict[str, Any],
-        asker: EndsAsker | None,
+        silence_s: float | None,
         rest_settings: Mapping[str, Any] = {},
     ) -> None:
-        """Connect. A stalled consumer is detected only with `asker`.
+        """Connect. A stalled consumer is detected only with `silence_s`, and after that time.
 
         `rest_settings` override the `settings` while the consumer rests; it does only with some.
         """
         self._settings = settings
         self._rest_settings = rest_settings
+        self._servers = cycle(settings["bootstrap.servers"].split(","))
         self._is_at_rest = self._is_roused = False
         self._active_s = time.monotonic()
         """When records or partitions last came."""
         self._ended: set[Partition] = set()
         """The partitions of which this consumer has reached the end."""
-        self._stall_watch = StallWatch(asker) if asker else None
-        self._unheard_watch = StallWatch(asker) if asker else None
+        self._stall_watch = self._unheard_watch = None
+        if silence_s is not None:
+            self._stall_watch = StallWatch(self.send_scout, silence_s)
+            self._unheard_watch = StallWatch(self.send_scout, silence_s)
         self._unheard: set[Partition] = set()
         """The partitions from which nothing has come since they were assigned, not even an end."""
         self._connect()
@@ -83,16 +86,28 @@ class ManagedConsumer:
         self._lost: set[Partition] = set()
         """The partitions whose leaders do not have the position; nothing reads these."""
 
-    def _connect(self) -> None:
-        others = self._rest_settings if self._is_at_rest else {}
-        self._consumer, self._lifeline = connect_with_lifeline(
-            Consumer, {**self._settings, **others}
-        )
+    def _connect(self, successor: Scout | None = None) -> None:
+        if successor is not None:
+            self._consumer, self._lifeline = successor.take()
+        else:
+            self._consumer, self._lifeline = connect_with_lifeline(Consumer, self._settings_now())
         self._ended.clear()
         self._starts: dict[Partition, int] = {}
         """The offsets at which this consumer started."""
         self._topics: set[str] = set()
         """The topics whose leaders this consumer has looked up."""
+
+    def _settings_now(self) -> dict[str, Any]:
+        return {**self._settings, **(self._rest_settings if self._is_at_rest else {})}
+
+    def send_scout(self, partitions: Collection[Partition]) -> Scout:
+        """Have a new consumer look where partitions end; does not block.
+
+        It begins with the next of the brokers in the configuration: with three, of which one is cut
+        off, the second one at the latest finds what that one does not know.
+        """
+        first = {"bootstrap.servers": next(self._servers)}
+        return Scout(self._settings_now() | first, partitions)
 
     @property
     def client(self) -> Consumer:
@@ -174,20 +189,20 @@ class ManagedConsumer:
         if has_records or signals.ends or signals.errors:
             if self._stall_watch is not None:
                 self._stall_watch.heard(time.monotonic())
-            if self._unheard and self._misses_some(signals):
+            if self._unheard and (successor := self._finds_missing(signals)):
                 logger.warning(
                     "a consumer reads nothing of some partitions, and is replaced",
                     partitions=[f"{topic}-{number}" for topic, number in sorted(self._unheard)],
                 )
-                self.replace()
+                self.replace(successor)
         elif self._lifeline.is_lost:
             logger.info("a consumer lost all brokers, and is replaced", positions=self._places())
             self.replace()
-        elif self._stands_still():
+        elif successor := self._finds_more():
             logger.warning(
                 "a consumer makes no progress, and is replaced", positions=self._places()
             )
-            self.replace()
+            self.replace(successor)
         elif self._should_rest() != self._is_at_rest:
             self._is_at_rest, self._is_roused = not self._is_at_rest, False
             self.replace()
@@ -208,16 +223,21 @@ class ManagedConsumer:
                 return error
         return None
 
-    def replace(self) -> None:
-        """Continue with a new consumer, which knows only the brokers of the configuration."""
+    def replace(self, successor: Scout | None = None) -> None:
+        """Continue with a new consumer, which knows only the brokers of the configuration.
+
+        With `successor`, continue with that one.
+        """
         # In a thread of its own, because the old consumer may block for any time.
         threading.Thread(target=self._consumer.close, name="close", daemon=True).start()
-        self._connect()
+        self._connect(successor)
         self._assign({p: at for p, at in self._positions.items() if p not in self._lost})
         self.pause(self._paused - self._lost)
 
     def close(self) -> None:
         """Close the consumer; blocks for some milliseconds."""
+        for watch in filter(None, (self._stall_watch, self._unheard_watch)):
+            watch.end()
         self._consumer.close()
 
     def _receive(
@@ -299,8 +319,8 @@ class ManagedConsumer:
         is_lost_offset = error.code() == KafkaError._AUTO_OFFSET_RESET
         return not is_lost_offset or (message.offset() or 0) >= self._starts[_partition(message)]
 
-    def _misses_some(self, signals: ConsumerSignals) -> bool:
-        """Whether the brokers have records of partitions from which nothing has come."""
+    def _finds_missing(self, signals: ConsumerSignals) -> Scout | None:
+        """Return one that found records of partitions from which nothing has come."""
         assert self._unheard_watch is not None
         heard = {partition for partition, _ in (*signals.ends, *signals.errors)}
         heard |= {p for p in self._unheard if self._positions[p] != self._starts[p]}
@@ -309,14 +329,14 @@ class ManagedConsumer:
             self._unheard -= heard
             self._unheard_watch.heard(now_s)
         waiting = {p: self._positions[p] for p in self._unheard - self._paused}
-        return self._unheard_watch.stands_still(waiting, now_s)
+        return self._unheard_watch.find_successor(waiting, now_s)
 
-    def _stands_still(self) -> bool:
+    def _finds_more(self) -> Scout | None:
         if self._stall_watch is None:
-            return False
+            return None
         resting = self._paused | self._lost
         reading = {p: offset for p, offset in self._positions.items() if p not in resting}
-        return self._stall_watch.stands_still(reading, time.monotonic())
+        return self._stall_watch.find_successor(reading, time.monotonic())
 
     def _note_activity(self) -> None:
         self._active_s, self._is_roused = time.monotonic(), True

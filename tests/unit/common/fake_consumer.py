@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
 
 def message(offset: int, topic: str = "lines", partition: int = 0, **others: Any) -> Message:
@@ -21,6 +21,10 @@ class FakeConsumer:
         self.bring(offsets)
         self.assigned: list[tuple[str, int, int]] = []
         self.paused: set[tuple[str, int]] = set()
+        self.ends: dict[tuple[str, int], int] = {}
+        """Where partitions end; those that are not here have no leader."""
+        self.servers = ""
+        """The brokers that it was given."""
         self.closed = threading.Event()
 
     def bring(self, offsets: Sequence[int]) -> None:
@@ -46,6 +50,18 @@ class FakeConsumer:
 
     def list_topics(self, _topic: str, timeout: float) -> None:
         pass
+
+    def offsets_for_times(
+        self, partitions: list[TopicPartition], timeout: float
+    ) -> list[TopicPartition]:
+        """Only for ends."""
+        assert {each.offset for each in partitions} == {OFFSET_END}
+        answers = [TopicPartition(each.topic, each.partition) for each in partitions]
+        for answer in answers:
+            if (end := self.ends.get((answer.topic, answer.partition))) is None:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            answer.offset = end
+        return answers
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         self.paused |= {(each.topic, each.partition) for each in partitions}

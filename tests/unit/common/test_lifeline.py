@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from itertools import count
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.control import ControlReader, ReportWriter
 from kafka_pipeline.common.kafka.lifeline import LOSS_TIMEOUT_S, Lifeline
-from kafka_pipeline.common.kafka.stall_watch import GRACE_S, SILENCE_S
 from tests.unit.common.config_texts import BASE, load
+from tests.unit.common.waiting import wait_until
 
 NOWHERE = load(BASE.replace("9092", "1"))
-TIMEOUT_S = 30
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 def age(lifeline: Lifeline) -> None:
@@ -70,32 +58,6 @@ def test_reader_of_control_topics_that_lost_all_brokers_goes_on_where_it_was(
     places = {(each.topic, each.partition) for each in reader._consumer.client.assignment()}
     assert places == {("beats", 0), ("orders", 0)}
     assert reader._consumer.positions == {("beats", 0): 7, ("orders", 0): 7}
-    reader.close()
-
-
-def test_reader_of_control_topics_that_stands_still_is_replaced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Asker:
-        def request_stable_ends(
-            self, partitions: Collection[Partition]
-        ) -> dict[Partition, Future[Any]]:
-            answer = Future[Any]()
-            answer.set_result(SimpleNamespace(offset=8))
-            return dict.fromkeys(partitions, answer)
-
-    monkeypatch.setattr(ControlReader, "_start", lambda *_: 7)
-    monkeypatch.setattr(Lifeline, "on_error", lambda *_: None)
-    now_s = iter(count(time.monotonic(), 0.5))
-    monkeypatch.setattr(
-        "kafka_pipeline.common.kafka.managed_consumer.time.monotonic", lambda: next(now_s)
-    )
-    reader = ControlReader(NOWHERE, ["beats"], asker=Asker())
-    first, looks = reader._consumer.client, 0
-    while reader._consumer.client is first:
-        reader.read(0)
-        looks += 1
-    assert looks == (SILENCE_S + GRACE_S) / 0.5
     reader.close()
 
 

@@ -3,46 +3,62 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
-from concurrent.futures import Future
 from itertools import count
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, Message
 
-from kafka_pipeline.common.kafka import control, managed_consumer
+from kafka_pipeline.common.kafka import control, managed_consumer, stall_watch
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.control import ControlReader
 from kafka_pipeline.common.kafka.lifeline import LOSS_TIMEOUT_S, Lifeline
 from kafka_pipeline.common.kafka.managed_consumer import REST_AFTER_S, ManagedConsumer
-from kafka_pipeline.common.kafka.stall_watch import EndsAsker
 from tests.unit.common.fake_consumer import FakeConsumer
+from tests.unit.common.waiting import wait_until
 
 LINES, WORDS = ("lines", 0), ("words", 0)
+SETTINGS: dict[str, Any] = {"bootstrap.servers": "one:1,two:2"}
 
 
-class Asker:
-    """Knows that partitions go on for long."""
+def give_clients(monkeypatch: pytest.MonkeyPatch, *clients: FakeConsumer) -> None:
+    """Let consumers and scouts have one client after the other."""
+    left = iter(clients)
 
-    def request_stable_ends(
-        self, partitions: Collection[Partition]
-    ) -> dict[Partition, Future[Any]]:
-        answer = Future[Any]()
-        answer.set_result(SimpleNamespace(offset=1000))
-        return dict.fromkeys(partitions, answer)
+    def connect(_: object, settings: dict[str, str]) -> tuple[FakeConsumer, Lifeline]:
+        client = next(left)
+        client.servers = settings["bootstrap.servers"]
+        return client, Lifeline()
+
+    for module in (managed_consumer, stall_watch):
+        monkeypatch.setattr(module, "connect_with_lifeline", connect)
 
 
 def consumer_of(
-    monkeypatch: pytest.MonkeyPatch, *clients: FakeConsumer, asker: EndsAsker | None = None
+    monkeypatch: pytest.MonkeyPatch, *clients: FakeConsumer, silence_s: float | None = None
 ) -> ManagedConsumer:
     """Return a consumer that has one client after the other."""
-    left = iter(clients)
-    monkeypatch.setattr(
-        managed_consumer, "connect_with_lifeline", lambda *_: (next(left), Lifeline())
-    )
-    return ManagedConsumer({}, asker)
+    give_clients(monkeypatch, *clients)
+    return ManagedConsumer(SETTINGS, silence_s)
+
+
+class Watched:
+    """A consumer that is silent for up to two seconds; half a second passes at each look."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *clients: FakeConsumer) -> None:
+        now_s = count(time.monotonic(), 0.5)
+        clock = SimpleNamespace(monotonic=lambda: next(now_s))
+        monkeypatch.setattr(managed_consumer, "time", clock)
+        self.consumer = consumer_of(monkeypatch, *clients, silence_s=2)
+
+    def look(self) -> None:
+        """Receive what there is, and wait until the scouts that were sent are back."""
+        self.consumer.receive(100, 0, take)
+        for watch in (self.consumer._stall_watch, self.consumer._unheard_watch):
+            assert watch is not None
+            if (scout := watch._scout) is not None:
+                wait_until(lambda: scout.is_back)
 
 
 def client_of(consumer: ManagedConsumer) -> Any:
@@ -89,7 +105,7 @@ class Resting:
         """The setting of each client."""
         monkeypatch.setattr(managed_consumer, "connect_with_lifeline", self._connect)
         monkeypatch.setattr(managed_consumer, "time", SimpleNamespace(monotonic=self._now))
-        self.consumer = ManagedConsumer({"wait": 10}, None, {"wait": 500})
+        self.consumer = ManagedConsumer(SETTINGS | {"wait": 10}, None, {"wait": 500})
 
     def _connect(self, _: object, settings: dict[str, int]) -> tuple[FakeConsumer, Lifeline]:
         self.waits_ms.append(settings["wait"])
@@ -232,14 +248,32 @@ def test_consumer_that_brings_only_errors_that_pass_stands_still(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first, second = FakeConsumer([]), FakeConsumer([])
-    now_s = iter(count(time.monotonic(), 0.5))
-    monkeypatch.setattr(managed_consumer, "time", SimpleNamespace(monotonic=lambda: next(now_s)))
-    consumer = consumer_of(monkeypatch, first, second, asker=Asker())
-    consumer.assign({LINES: 7})
-    for _ in range(40):
+    second.ends[LINES] = 8
+    watched = Watched(monkeypatch, first, second)
+    watched.consumer.assign({LINES: 7})
+    for _ in range(20):
         first.report(KafkaError._TRANSPORT, 0)
-        consumer.receive(100, 0, take)
+        watched.look()
+    assert client_of(watched.consumer) is second
     assert second.assigned == [("lines", 0, 7)]
+    assert first.closed.wait(10)
+    assert not second.closed.is_set()
+
+
+def test_scouts_that_find_nothing_more_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *scouts = (FakeConsumer([]) for _ in range(4))
+    for scout in scouts:
+        scout.ends[LINES] = 7
+    watched = Watched(monkeypatch, first, *scouts)
+    watched.consumer.assign({LINES: 7})
+    for _ in range(40):
+        watched.look()
+    assert client_of(watched.consumer) is first
+    assert scouts[0].closed.wait(10)
+    watched.consumer.close()
+    assert all(scout.closed.wait(10) for scout in scouts)
+    assert first.servers == "one:1,two:2"
+    assert [scout.servers for scout in scouts] == ["one:1", "two:2", "one:1"]
 
 
 @pytest.mark.parametrize("heard", [False, True])
@@ -247,9 +281,9 @@ def test_consumer_that_brings_nothing_of_one_partition_is_replaced(
     monkeypatch: pytest.MonkeyPatch, heard: bool
 ) -> None:
     first, second = FakeConsumer([]), FakeConsumer([])
-    now_s = iter(count(time.monotonic(), 0.5))
-    monkeypatch.setattr(managed_consumer, "time", SimpleNamespace(monotonic=lambda: next(now_s)))
-    consumer = consumer_of(monkeypatch, first, second, asker=Asker())
+    second.ends[WORDS] = 1000
+    watched = Watched(monkeypatch, first, second)
+    consumer = watched.consumer
     consumer.assign({LINES: 7, WORDS: 0})
     consumer.pause([("paused", 0)])
     if heard:
@@ -257,7 +291,7 @@ def test_consumer_that_brings_nothing_of_one_partition_is_replaced(
         consumer.receive(100, 0, take)
     for offset in range(7, 57):
         first.bring([offset])
-        consumer.receive(100, 0, take)
+        watched.look()
         if client_of(consumer) is second:
             break
     assert (client_of(consumer) is second) != heard
@@ -266,39 +300,50 @@ def test_consumer_that_brings_nothing_of_one_partition_is_replaced(
         assert sorted(second.assigned) == [("lines", 0, consumer.positions[LINES]), ("words", 0, 0)]
 
 
+def control_reader(monkeypatch: pytest.MonkeyPatch) -> ControlReader:
+    """Return a reader of "lines" that begins at offset 7."""
+    monkeypatch.setattr(control, "client_config", lambda *_, **__: dict(SETTINGS))
+    monkeypatch.setattr(ControlReader, "_start", lambda *_: 7)
+    unused: Any = None
+    return ControlReader(unused, ["lines"])
+
+
 def test_control_reader_is_at_the_end_once_it_has_read_what_was_there_when_it_looked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    client, answer = FakeConsumer([7]), Future[Any]()
-    monkeypatch.setattr(managed_consumer, "connect_with_lifeline", lambda *_: (client, Lifeline()))
-    monkeypatch.setattr(control, "client_config", lambda *_, **__: {})
-    monkeypatch.setattr(ControlReader, "_start", lambda *_: 7)
-    asker, unused = SimpleNamespace(request_stable_ends=lambda _: {LINES: answer}), None
-    reader = ControlReader(cast(Any, unused), ["lines"], asker=cast(Any, asker))
-    reader.look_for_end()
-    reader.read(0)
-    assert not reader.is_at_end, "there is no answer yet"
-    answer.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    client, failing, scout = FakeConsumer([7]), FakeConsumer([]), FakeConsumer([])
+    give_clients(monkeypatch, client, failing, scout)
+    reader = control_reader(monkeypatch)
+
+    def look() -> None:
+        reader.look_for_end()
+        looking = reader._scout
+        assert looking is not None
+        wait_until(lambda: looking.is_back)
+
     assert not reader.is_at_end
-    answer = Future[Any]()
-    reader.look_for_end()
-    answer.set_result(SimpleNamespace(offset=10))
+    look()
+    reader.read(0)
+    assert not reader.is_at_end, "there is no answer"
+    assert not failing.closed.is_set()
+    scout.ends[LINES] = 10
+    look()
+    assert failing.closed.wait(10)
     assert not reader.is_at_end
     client.bring([8])
     client.report(KafkaError._PARTITION_EOF, 10)  # after the marker of a transaction
     reader.read(0)
     assert reader.is_at_end
+    reader.close()
+    assert scout.closed.wait(10)
 
 
 def test_control_topic_that_was_made_again_is_read_though_its_offsets_are_low(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client = FakeConsumer([7])
-    monkeypatch.setattr(managed_consumer, "connect_with_lifeline", lambda *_: (client, Lifeline()))
-    monkeypatch.setattr(control, "client_config", lambda *_, **__: {})
-    monkeypatch.setattr(ControlReader, "_start", lambda *_: 7)
-    unused: Any = None
-    reader = ControlReader(unused, ["lines"])
+    give_clients(monkeypatch, client)
+    reader = control_reader(monkeypatch)
     assert [record.offset for record in reader.read(0)] == [7]
     client.bring([0, 1])
     assert [record.offset for record in reader.read(0)] == [0, 1]
