@@ -1,0 +1,114 @@
+"""Readers whose leader is cut off from the other brokers, but not from them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from kafka_pipeline.common.config.config import Config, load_config
+from kafka_pipeline.common.errors import EngineError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.protocol.messages import ControlRecord
+from kafka_pipeline.common.topics import TopicSpec
+from tests.small_config import SMALL_CONFIG
+from tests.hosts.brokers import HostBrokers
+from tests.hosts.network import Network, NoHostsError
+
+pytestmark = pytest.mark.long
+ORDERS = "orders"
+TIMEOUT_S = 120.0
+
+
+class Brokers:
+    """Three brokers, each on a host of its own."""
+
+    def __init__(self, network: Network, folder: Path) -> None:
+        hosts = [host for host in network.hosts.values() if host is not network.observer]
+        self._network = network
+        self.cluster = HostBrokers(folder / "kafka", hosts, {})
+
+    def leader(self, asked: int) -> int:
+        """Return who leads the topic, as this broker says."""
+        server = self.cluster.bootstrap_servers.split(",")[asked - 1]
+        found = AdminClient({"bootstrap.servers": server}).list_topics(ORDERS, timeout=10)
+        return int(found.topics[ORDERS].partitions[0].leader)
+
+    def cut(self, broker: int, stack: ExitStack) -> None:
+        """Cut a broker off from the others until the stack ends; wait for another leader."""
+        hosts = self.cluster.hosts
+        ways = [(hosts[one], hosts[other]) for one in hosts for other in hosts if one != other]
+        stack.enter_context(self._network.blocked(*(w for w in ways if hosts[broker] in w)))
+        asked = next(number for number in hosts if number != broker)
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while self.leader(asked) in (broker, -1):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.5)
+        assert self.leader(broker) == broker, "it still takes itself for the leader"
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[Brokers]:
+    try:
+        with Network(tmp_path / "network", ["one", "two", "three"]).open() as network:
+            made = Brokers(network, tmp_path)
+            made.cluster.start(timeout_s=TIMEOUT_S)
+            yield made
+            made.cluster.stop()
+    except NoHostsError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def config(brokers: Brokers, tmp_path: Path) -> Config:
+    file = tmp_path / "config.yaml"
+    servers = brokers.cluster.bootstrap_servers
+    file.write_text(f"{SMALL_CONFIG}kafka: {{bootstrap.servers: '{servers}'}}\n")
+    return load_config(file)
+
+
+def write(config: Config, value: bytes) -> None:
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            CommandWriter(config, "leader").write([ControlRecord(ORDERS, b"k", value, ())])
+        except EngineError:
+            assert time.monotonic() < deadline_s
+        else:
+            return
+
+
+def test_readers_find_the_new_leader_while_the_old_one_still_answers(
+    brokers: Brokers, config: Config
+) -> None:
+    """Each of them has no connection but the one to the leader that is cut off."""
+    admin = Admin(config)
+    admin.ensure_topics([TopicSpec(ORDERS, 1, 3)])
+    admin.topic_ids([ORDERS])
+    with ExitStack() as stack:
+        control = stack.enter_context(closing(ControlReader(config, [ORDERS])))
+        data = stack.enter_context(closing(PartitionReader(config, "group", admin)))
+        data.assign({(ORDERS, 0): 0})
+        commands: list[bytes] = []
+        records: list[bytes | None] = []
+
+        def read_until(value: bytes) -> None:
+            deadline_s = time.monotonic() + TIMEOUT_S
+            while not commands or not records or {commands[-1], records[-1]} != {value}:
+                assert time.monotonic() < deadline_s, (commands, records)
+                commands.extend(record.value for record in control.read(0.1))
+                for batch in data.fetch(100, 0.1).batches:
+                    records.extend(batch.values)
+
+        write(config, b"before")
+        read_until(b"before")
+        brokers.cut(brokers.leader(1), stack)
+        write(config, b"meanwhile")
+        read_until(b"meanwhile")
+        assert commands == records == [b"before", b"meanwhile"]
