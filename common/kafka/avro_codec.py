@@ -156,6 +156,9 @@ class AvroWriter:
             return frame + value
         if self._loss is not None and (loss := self._loss(value)):
             raise MisfitError(f"it does not fit {name}: {loss}")
+        return self._write(frame, schema, name, value)
+
+    def _write(self, frame: bytes, schema: Any, name: str, value: Any) -> bytes:
         stream = BytesIO()
         stream.write(frame)
         try:

@@ -5,6 +5,7 @@ Needs the extra `schemaregistry`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from fastavro import schemaless_reader
 
 from kafka_pipeline.common import json_text
 from kafka_pipeline.common.kafka.avro_codec import AvroReader, AvroWriter, Written
+from kafka_pipeline.common.kafka.avro_row_types import RowReader, row_reader
 from kafka_pipeline.common.kafka.avro_values import (
     UnfitError,
     reader_of,
@@ -73,9 +75,17 @@ class AvroRowReader(AvroReader):
 class AvroRowWriter(AvroWriter):
     """Writes records, given as the bytes of a JSON object."""
 
+    _reader: RowReader | None
+
     def __call__(self, value: bytes) -> bytes:
         """See `AvroWriter`."""
-        _, _, name = self._found or self._find()
+        frame, schema, name = self._found or self._find()
+        if self._reader is not None:
+            with suppress(msgspec.MsgspecError, ValueError, TypeError):
+                row = self._reader.read(value)
+                if self._reader.is_checked:
+                    return self._write(frame, schema, name, row)
+                return super().__call__(row)
         try:
             row = self._convert(json_text.decode_exactly(value.decode()))
         except UnfitError as error:
@@ -85,5 +95,6 @@ class AvroRowWriter(AvroWriter):
     def _find(self) -> tuple[bytes, Any, str]:
         frame, schema, name = super()._find()
         self._convert = writer_of(schema)
+        self._reader = row_reader(schema)
         self._found = frame, without_logical_types(schema), name
         return self._found

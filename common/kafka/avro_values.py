@@ -315,13 +315,14 @@ def _time_reader(schema: Mapping[str, Any]) -> Convert | None:
 # From rows to Avro
 
 
-def writer_of(schema: Any) -> Convert:
+def writer_of(schema: Any, named: Mapping[str, Any] | None = None) -> Convert:
     """Return what makes the value that fastavro writes of a value of a row.
 
     The row is JSON whose numbers with a fraction are a `Decimal`. A value of another type than its
-    schema may be left to fastavro. Raises `UnfitError`, which names the field.
+    schema may be left to fastavro. `named` has the types that a part of a schema gives by name.
+    Raises `UnfitError`, which names the field.
     """
-    return _writer(schema, named_in(schema), {})
+    return _writer(schema, named_in(schema) if named is None else named, {})
 
 
 def _writer(schema: Any, named: Mapping[str, Any], made: dict[str, Convert]) -> Convert:
@@ -343,7 +344,7 @@ def _writer(schema: Any, named: Mapping[str, Any], made: dict[str, Convert]) -> 
         case "float" | "double":
             return _float
         case "int" | "long":
-            return _time_writer(found) or _integer
+            return time_writer(found) or _integer
         case "bytes" | "fixed":
             size = found.get("size")
             if is_decimal(found):
@@ -368,7 +369,7 @@ def _record_writer(
     defaults = {
         each["name"]: _bytes(each["default"])
         for each in schema["fields"]
-        if isinstance(each.get("default"), str) and _is_binary(each["type"], named)
+        if isinstance(each.get("default"), str) and is_binary(each["type"], named)
     }
 
     def write(value: Any) -> dict[str, Any]:
@@ -419,7 +420,7 @@ def _union_writer(
     return write
 
 
-def _is_binary(schema: Any, named: Mapping[str, Any]) -> bool:
+def is_binary(schema: Any, named: Mapping[str, Any]) -> bool:
     """Whether a default for a type is bytes: in a union, it is of the first type."""
     found = resolved_type(schema[0] if isinstance(schema, list) else schema, named)
     return base_type(found) in ("bytes", "fixed")
@@ -475,7 +476,8 @@ def _from_base64(value: Any) -> bytes:
         raise UnfitError("it is not bytes, as the schema says") from None
 
 
-def _time_writer(schema: Mapping[str, Any]) -> Convert | None:
+def time_writer(schema: Mapping[str, Any]) -> Convert | None:
+    """Return what makes a number of the text of a time, `None` if the type is not one."""
     match str(schema.get("logicalType")).split("-"):
         case ["date"]:
             return lambda value: (_parsed(date.fromisoformat, value) - _EPOCH.date()).days

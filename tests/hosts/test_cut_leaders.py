@@ -17,9 +17,9 @@ from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.protocol.messages import ControlRecord
 from kafka_pipeline.common.topics import TopicSpec
-from tests.small_config import SMALL_CONFIG
 from tests.hosts.brokers import HostBrokers
 from tests.hosts.network import Network, NoHostsError
+from tests.small_config import SMALL_CONFIG
 
 pytestmark = pytest.mark.long
 ORDERS = "orders"
