@@ -17,6 +17,7 @@ from kafka_pipeline.common.process.java import find_java
 from tests.apicurio.registry import JARS as APICURIO
 from tests.change_data.connector import JARS as DEBEZIUM
 from tests.kafka_versions.jars import JARS as OTHER_KAFKAS
+from tests.yarn.cluster import JARS as HADOOP
 
 _COMMENT = "The jars that ivy.xml asks for. ./scripts/lock.sh writes this list."
 
@@ -24,7 +25,8 @@ _COMMENT = "The jars that ivy.xml asks for. ./scripts/lock.sh writes this list."
 def main() -> None:
     """Fetch all sets of jars, and write their lists. Takes a minute or two and a network."""
     java = find_java()
-    for jar_set in (BROKER, KAFKA_STREAMS, FLINK, DEBEZIUM, APICURIO, *OTHER_KAFKAS.values()):
+    sets = (BROKER, KAFKA_STREAMS, FLINK, DEBEZIUM, APICURIO, HADOOP, *OTHER_KAFKAS.values())
+    for jar_set in sets:
         with tempfile.TemporaryDirectory() as scratch:
             jars = Path(scratch, "jars")
             jars.mkdir()

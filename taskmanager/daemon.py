@@ -185,12 +185,7 @@ class TaskManagerDaemon:
                 self._monitoring.begin(self._samples, self._not_ready)
                 self._serve_state()
             while self._exit is None:
-                self._tick()
-                if not self._spark.is_alive:
-                    raise PipelineError(
-                        "Spark is gone: its JVM ended, or the cluster ended the application. "
-                        "Start this TaskManager again."
-                    )
+                self._turn()
         finally:
             self._leases.stop()
             self._writer.close(LAST_REPORT_TIMEOUT_S)
@@ -207,6 +202,17 @@ class TaskManagerDaemon:
 
     def _ping(self) -> None:
         self._channel.ping(self._state.contact.is_sure)
+
+    def _turn(self) -> None:
+        try:
+            self._tick()
+        finally:
+            # In place of an error of the turn, which may have asked a JVM that is gone.
+            if not self._spark.is_alive:
+                raise PipelineError(
+                    "Spark is gone: its JVM ended, or the cluster ended the application. "
+                    "Start this TaskManager again."
+                )
 
     def _tick(self) -> None:
         self._monitoring.turned()

@@ -57,7 +57,11 @@ class SparkRunner:
         self._context = self._session.sparkContext
         files = ship_code(self._session, config)
         if files:
-            logger.info("code shipped to the executors", files=files)
+            logger.info(
+                "code shipped to the executors",
+                files=files,
+                application=self._context.applicationId,
+            )
 
     @property
     def driver_host(self) -> str:

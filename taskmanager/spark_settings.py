@@ -100,6 +100,7 @@ def _cluster(config: SparkConfig, threads: int) -> tuple[str, dict[str, str], in
         "spark.executor.extraJavaOptions": EXECUTOR_JVM,
         # Otherwise, failures would add up over months until Spark gives up (YARN, Kubernetes).
         "spark.executor.failuresValidityInterval": "1h",
+        "spark.yarn.am.attemptFailuresValidityInterval": "1h",
     }
     if conf.get("spark.dynamicAllocation.enabled", "").lower() == "true":
         return config.master, defaults, None, ""

@@ -76,7 +76,14 @@ MAY_IMPORT = {
         "streams",
         "common/pipelines",
     ),
-    "streams/spark": ("streams/engine", "common/config", "common/code", "common/process", "common"),
+    "streams/spark": (
+        "streams/engine",
+        "common/monitoring",
+        "common/config",
+        "common/code",
+        "common/process",
+        "common",
+    ),
     "streams/sql": (
         "streams/spark",
         "streams/dsl",
@@ -514,8 +521,7 @@ def test_the_daemon_and_its_console_meet_in_the_jobmanagers_command_only() -> No
 
 
 def test_only_common_monitoring_imports_prometheus_client() -> None:
-    users = importers("prometheus_client")
-    assert users == {"common/monitoring/exposition.py"}
+    assert importers("prometheus_client") == {"common/monitoring/exposition.py"}
 
 
 def test_only_those_who_run_spark_import_pyspark() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +17,7 @@ from pyspark.serializers import ChunkedStream, Serializer
 from pyspark.sql import SparkSession
 from pyspark.util import local_connect_and_auth
 
+from kafka_pipeline.common.monitoring.long_wait import LongWait
 from kafka_pipeline.streams.spark.environment import (
     NO_EXTERNAL_DTD,
     without_incubator_module,
@@ -25,10 +28,13 @@ from kafka_pipeline.streams.spark.zone import enter_zone, zoned
 _FOLDER, _FOLDER_VARIABLE = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _HOST, _HOST_VARIABLE = "spark.driver.host", "SPARK_LOCAL_HOSTNAME"
 _CHUNK_BYTES = 65536
+_LOOK_S = 1.0
 
 
-def start_session(settings: Mapping[str, str]) -> SparkSession:
+def start_session(settings: Mapping[str, str], wait: LongWait | None = None) -> SparkSession:
     """Return a session with these settings, and no others. Raises whatever Spark raises.
+
+    `wait` tells of a start that takes long.
 
     This process and Spark's workers have the session's time zone from then on, UTC by default.
     Raises `UnavailableError` if the host does not have it.
@@ -40,7 +46,10 @@ def start_session(settings: Mapping[str, str]) -> SparkSession:
     settings = zoned(settings)
     enter_zone(settings)
     with ThreadPoolExecutor(1, "spark-start") as starter:
-        context = starter.submit(_start, settings).result()
+        starting = starter.submit(_start, settings)
+        while wait is not None and not wait_for([starting], _LOOK_S).done:
+            wait.look(time.monotonic(), waits=True)
+        context = starting.result()
     return SparkSession(context)
 
 

@@ -11,32 +11,53 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
+import structlog
 from pyspark.sql import SparkSession
 
 from kafka_pipeline.common.code.engine_code import ENGINE, ENGINE_FOLDER
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.monitoring.long_wait import LongWait
 from kafka_pipeline.streams.engine.user_files import python_files
 from kafka_pipeline.streams.spark.environment import set_environment
 from kafka_pipeline.streams.spark.session import start_session
 
 _PYTHON = "spark.pyspark.python"
+_YARN = "yarn"
+_HADOOP_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _PACKAGES = ("common", "streams", "taskmanager")
 """The engine's packages that a PipelineThread imports."""
+
+_NO_ANSWER = (
+    "Spark has not started yet: see whether the cluster's manager runs, and has room for one more "
+    "application"
+)
+
+logger = structlog.get_logger()
 
 
 def start_spark(config: Config, name: str, settings: Mapping[str, str]) -> SparkSession:
     """Start Spark with these settings, and a name for its UI; takes some seconds.
 
-    Raises `UnavailableError` without Java 17 or if Spark does not start, and see `start_session`.
+    A cluster's manager may take its time, such as YARN, whose queue may be full. A log says so.
+
+    Raises `UnavailableError` without Java 17 or if Spark does not start, `ConfigError` if nothing
+    says where YARN is, and see `start_session`.
     """
     python = sys.executable
+    wait = None
     if not config.spark.is_local:
         # The executors' hosts may have their interpreter elsewhere.
         python = settings.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or python
+        wait = LongWait(logger.bind(master=config.spark.master), _NO_ANSWER)
+    if config.spark.master == _YARN and not any(map(os.environ.get, _HADOOP_VARIABLES)):
+        raise ConfigError(
+            f"spark.master {_YARN} of config.yaml needs {_HADOOP_VARIABLES[0]} in the environment: "
+            "set it to the folder with the yarn-site.xml and core-site.xml of the cluster"
+        )
     set_environment(config.python_path, python)
     try:
-        session = start_session({"spark.app.name": name, **settings})
+        session = start_session({"spark.app.name": name, **settings}, wait)
     except UnavailableError:
         raise
     except Exception as error:

@@ -21,43 +21,24 @@ from kafka_pipeline.common.process.java import find_java
 from kafka_pipeline.common.protocol.status import ThreadState
 from tests.engine import Engine, all_run, engine
 from tests.history import History, backfill_command
+from tests.shipped_code import (
+    COUNTED,
+    PLACE,
+    ancestor,
+    check_counts,
+    settings_with_own_code,
+    worker_pids,
+)
 from tests.spark_cluster import SparkCluster, get_json, spark_cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SECRET = "a secret of the test"
+WITH_SECRET: dict[str, object] = {"spark.authenticate.secret": "${CLUSTER_SECRET}"}
 KEYS = 20
 RECORDS = 20_000
 PARTS = 40
 
-# Lies in no folder that an executor's Python searches.
-OWN_CODE = """
-from pathlib import Path
-import kafka_pipeline
-import own_helper
-from pyspark.sql import functions as F
-
-class Place(kafka_pipeline.Processor):
-    def init(self, context):
-        self.context = context
-        files = (Path(kafka_pipeline.__file__).parents[1], Path(own_helper.__file__).parent)
-        self.place = " ".join(file.name for file in files).encode()
-
-    def process(self, record):
-        self.context.forward(record.with_key(record.key + b" " + self.place))
-
-def _loud(text):
-    return own_helper.loud(text)
-
-def loud(frame):
-    return frame.select("key", F.udf(lambda text: _loud(text))("value").alias("value"))
-"""
-OWN_HELPER = "def loud(text):\n    return text.upper()\n"
-
-PIPELINE = """
-- {id: Place, type: "own_code:Place", to: [Counter]}
-- {id: Counter, type: count, to: [sink]}
-"""
 QUERIES = """
 - {id: Named, type: sql, query: "SELECT key, concat(value, '!') AS value FROM input", to: [Loud]}
 - {id: Loud, type: dataframe, function: "own_code:loud", to: [sink]}
@@ -99,33 +80,10 @@ def running(
     cluster: SparkCluster, folder: Path, servers: str, name: str, pipeline: str, **conf: object
 ) -> Iterator[Engine]:
     """Prepare a job of one TaskManager with own code, on the cluster."""
-    settings = settings_with_own_code(cluster, folder, **conf) | {"heartbeat_interval_ms": 500}
+    settings = settings_with_own_code(folder, cluster.master, WITH_SECRET | conf)
     job = f"cluster_{name}_{os.getpid()}"
     with engine(folder, servers, job, pipeline, tm_number=1, **settings) as made:
         yield made
-
-
-def settings_with_own_code(
-    cluster: SparkCluster, folder: Path, **conf: object
-) -> dict[str, object]:
-    """Return config.yaml's settings for the cluster and for user code, which goes into a folder."""
-    code = folder / "code"
-    code.mkdir()
-    (code / "own_code.py").write_text(OWN_CODE)
-    (code / "own_helper.py").write_text(OWN_HELPER)
-    known = {
-        "spark.authenticate": "true",
-        "spark.authenticate.secret": "${CLUSTER_SECRET}",
-        "spark.network.crypto.enabled": "true",
-        "spark.driver.host": "127.0.0.1",
-        "spark.executor.memory": "512m",
-    }
-    lines = ", ".join(f'"{key}": "{value}"' for key, value in (known | conf).items())
-    return {
-        "modules": "[own_code]",
-        "python_path": f"[{code}]",
-        "spark": f"{{master: '{cluster.master}', conf: {{{lines}}}}}",
-    }
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +97,7 @@ def test_killed_executor_loses_nothing_and_its_thread_comes_back(
     """The threads lie on both Workers, run the code that was shipped, and count exactly."""
     (ui,) = find_free(1)
     conf = {"spark.ui.enabled": "true", "spark.ui.port": ui}
-    with running(cluster, tmp_path, bootstrap_servers, "cluster", PIPELINE, **conf) as made:
+    with running(cluster, tmp_path, bootstrap_servers, "cluster", COUNTED, **conf) as made:
         made.start_job_manager()
         task_manager = made.start_task_manager(0)
         made.wait_until(all_run([0]))
@@ -186,7 +144,7 @@ def test_a_backfill_runs_on_executors_with_code_that_was_shipped_and_shows_no_se
     cluster: SparkCluster, tmp_path: Path
 ) -> None:
     history = History(tmp_path / "job", BACKFILL, 2)
-    settings = settings_with_own_code(cluster, tmp_path) | {"parallelism": 2}
+    settings = settings_with_own_code(tmp_path, cluster.master, WITH_SECRET) | {"parallelism": 2}
     config = history.folder / "config.yaml"
     config.write_text(
         BACKFILL_CONFIG + "".join(f"{name}: {value}\n" for name, value in settings.items())
@@ -205,15 +163,14 @@ def test_a_backfill_runs_on_executors_with_code_that_was_shipped_and_shows_no_se
     assert any("SparkSubmit" in line and cluster.master in line for line in seen)
     assert not any(SECRET in line for line in seen)
     results = [row for found in history.results("out") for row in found]
-    place = b" pipeline.zip pipeline.zip"
     loud = [(key, value, time) for key, value, time, _ in results if (value or b"")[-1:] == b"!"]
-    assert sorted(loud) == sorted((k + place, v.upper() + b"!", t) for k, v, t in rows)
+    assert sorted(loud) == sorted((k + PLACE, v.upper() + b"!", t) for k, v, t in rows)
     counts: dict[bytes | None, list[int]] = {}
     for key, value, *_ in results:
         if (value or b"")[-1:] != b"!":
             counts.setdefault(key, []).append(int(value or b"0"))
     wanted = list(range(1, len(rows) // KEYS + 1))
-    assert counts == {b"k%d" % key + place: wanted for key in range(KEYS)}
+    assert counts == {b"k%d" % key + PLACE: wanted for key in range(KEYS)}
 
 
 def test_thread_that_gets_no_slot_is_told_in_status_and_log(
@@ -226,7 +183,7 @@ def test_thread_that_gets_no_slot_is_told_in_status_and_log(
         return bool(reasons) and all("no free slot" in reason for reason in reasons)
 
     conf = {"spark.executor.memory": "100g"}
-    with running(cluster, tmp_path, bootstrap_servers, "full", PIPELINE, **conf) as made:
+    with running(cluster, tmp_path, bootstrap_servers, "full", COUNTED, **conf) as made:
         made.start_job_manager()
         task_manager = made.start_task_manager(0)
         status = made.wait_until(waits)
@@ -239,7 +196,7 @@ def test_lost_host_loses_nothing_and_its_thread_moves_to_another_one(
     cluster: SparkCluster, tmp_path: Path, bootstrap_servers: str
 ) -> None:
     """The last test here, as it ends a Worker. Spark would start the thread again by itself."""
-    with running(cluster, tmp_path, bootstrap_servers, "host", PIPELINE) as made:
+    with running(cluster, tmp_path, bootstrap_servers, "host", COUNTED) as made:
         made.start_job_manager()
         task_manager = made.start_task_manager(0)
         made.wait_until(all_run([0]))
@@ -255,39 +212,6 @@ def test_lost_host_loses_nothing_and_its_thread_moves_to_another_one(
         assert later[0] == threads[0]
         assert ancestor(later[1], 4) == ancestor(later[0], 4)
         assert "the executor was lost" in task_manager.log_file.read_text()
-
-
-def check_counts(made: Engine, rows: list[tuple[bytes, bytes]]) -> None:
-    """Assert that each key is counted 1..n, by code from the archive."""
-    made.wait_until_done({made.config.sink_topic: len(rows)})
-    counts: dict[bytes | None, list[int]] = {}
-    for key, value in made.read(made.config.sink_topic):
-        counts.setdefault(key, []).append(int(value or b"0"))
-    expected = Counter(key + b" pipeline.zip pipeline.zip" for key, _ in rows)
-    assert counts == {key: list(range(1, n + 1)) for key, n in expected.items()}
-
-
-def worker_pids(log_file: Path) -> dict[int, int]:
-    """Return the process id of each PipelineThread's last worker."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", log_file.read_text())
-    lines = re.findall(r"PipelineThread runs .*", text)
-    return {_number("thread", line): _number("pid", line) for line in lines}
-
-
-def _number(name: str, line: str) -> int:
-    match = re.search(rf"\b{name}=([0-9]+)", line)
-    assert match is not None
-    return int(match[1])
-
-
-def ancestor(pid: int, generations: int) -> int:
-    """Return a parent, or further up: PySpark's worker and daemon, an executor, its Worker."""
-    for _ in range(generations):
-        answer = subprocess.run(
-            ["ps", "-o", "ppid=", "-p", str(pid)], capture_output=True, check=True
-        )
-        pid = int(answer.stdout)
-    return pid
 
 
 def command_lines() -> str:

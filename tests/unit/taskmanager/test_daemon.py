@@ -7,6 +7,9 @@ from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from kafka_pipeline.common.errors import PipelineError
 from kafka_pipeline.common.monitoring.long_wait import LongWait
 from kafka_pipeline.common.monitoring.metric import Metric
 from kafka_pipeline.common.monitoring.times import Times
@@ -91,6 +94,23 @@ def test_a_task_manager_without_spark_is_not_ready() -> None:
     watched.answer(epoch=5)
     watched.has_spark = False
     assert watched.daemon._not_ready() == ["Spark is gone"]
+
+
+def test_an_error_of_a_turn_gives_way_to_its_cause_if_spark_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread that is lost with the JVM is launched again, which asks the JVM for its host."""
+    watched = Watched()
+
+    def tick() -> None:
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(watched.daemon, "_tick", tick)
+    with pytest.raises(ConnectionRefusedError):
+        watched.daemon._turn()
+    watched.has_spark = False
+    with pytest.raises(PipelineError, match="Start this TaskManager again"):
+        watched.daemon._turn()
 
 
 def test_a_task_manager_shows_what_its_core_and_its_workers_know() -> None:
