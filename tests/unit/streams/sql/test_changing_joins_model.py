@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kafka_pipeline.streams.sql.changing_join_state import ChangingJoinState
 from kafka_pipeline.streams.sql.changing_sides import ChangingSides
+from kafka_pipeline.streams.sql.join_shape import JoinShape, join_change
+from kafka_pipeline.streams.sql.spec import QueryError
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.fake_join import FakeJoins
 from tests.unit.streams.sql.grouped_job import Job, Row
@@ -264,3 +268,24 @@ def test_a_join_with_itself_takes_rows_out_of_both_sides() -> None:
         "ob-ob-1-1": {"x": 0, "y": 0},
     }
     job.close()
+
+
+def test_a_state_goes_on_with_the_same_text_and_the_same_sides_only() -> None:
+    job = job_of("LEFT", SIDES)
+    job.send([row("a", 1)], topic="orders")
+    job.close()
+    stores = {"P_0": {"shape": job.stores["P_0"]["shape"]}}
+    text = text_of("LEFT", "columns")
+    with pytest.raises(QueryError, match="in which orders and payments had updates, each in pl"):
+        Job(pipeline_of(text, SIDES[:1]), FakeJoins(), stores)
+    joins = FakeJoins()
+    Job(pipeline_of(text, SIDES), joins).close()
+    shape = joins.opened[0].shape
+    other = replace(shape, reading=("SELECT something else",))
+    found = join_change(shape.join, shape.content, other.content).different
+    assert "the text of the query, the schema, the types of a stage and the time zone" in found
+    assert join_change(shape.join, shape.content, shape.content).different == ""
+    plain = structs.replace(shape.join, changing=())
+    found = join_change(plain, shape.content, replace(shape, join=plain).content).different
+    assert "and now no input had updates" in found
+    assert JoinShape.from_json(other.to_json()).content == other.content
