@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.sql.changing_join_state import ChangingJoinState
 from kafka_pipeline.streams.sql.changing_sides import ChangingSides
 from kafka_pipeline.streams.sql.join_shape import JoinShape, join_change
@@ -31,6 +32,7 @@ from tests.unit.streams.sql.regular_join_model import (
     in_order,
     steps,
 )
+from tests.unit.streams.sql.rescaled_job import rescaled
 
 SIZE = 30
 BOTH = "concat_ws('-', o.key, p.key, o.n, p.n) AS key, o.x, p.x AS y"
@@ -168,6 +170,35 @@ def test_rows_that_are_not_kept_are_found(
     monkeypatch.setattr(owner, name, lambda *_: None)
     with pytest.raises(AssertionError, match="seed 0, "):
         compare(0, "LEFT", "columns", "both", is_checked=False)
+
+
+@pytest.mark.parametrize("changing", long_but_the_first(CHANGING))
+@pytest.mark.parametrize("on", long_but_the_first(ON))
+@pytest.mark.parametrize("how", KINDS)
+def test_results_do_not_depend_on_the_number_of_tasks(how: str, on: str, changing: str) -> None:
+    """Rows that move from one task to another come in the order of the tasks, not of time."""
+    topics, text = CHANGING[changing], text_of(how, on)
+    pipeline_text = pipeline_of(text, topics)
+    chance, count = random.Random(f"tasks {text} {changing}"), 1
+    rows = random_rows(chance, topics)
+    job, model = Job(pipeline_text, FakeJoins()), Model(how, on, topics, is_checked=False)
+    for at, wanted in enumerate((1, 3, 3, 2, 1)):
+        if wanted != count:
+            job, count = rescaled(job, pipeline_text, FakeJoins(), count, wanted), wanted
+        for topic in chance.sample(SIDES, 2):
+            part = rows[topic][6 * at : 6 * at + 6]
+            for each in part:
+                model.add(topic, each)
+            for partition in range(count):
+                mine = [each for each in part if partition_of(each, count) == partition]
+                if mine:
+                    job.send(mine, partition, topic)
+        assert folded(job.results) == model.results, f"after {at}"
+    job.close()
+
+
+def partition_of(each: Row, count: int) -> int:
+    return default_partition(each["key"].encode(), count)
 
 
 def job_of(how: str, changing: Mapping[str, Any] | Sequence[str], ttl: str = "none") -> Job:
