@@ -66,8 +66,12 @@ def _net(entries: Sequence[SignedEntry]) -> list[SignedEntry]:
 
 
 def _last(results: pa.Table, entries: Sequence[SignedEntry], times: Sequence[int]) -> Batch:
-    """Return the last result or deletion of each key; `times` are those of the records."""
+    """Return the last result or deletion of each key; `times` are those of the records.
+
+    A key that a batch gives first, and then takes back, was not sent: nothing is deleted.
+    """
     given, last = batch_of(results.drop_columns([PAIR])), dict[bytes, Record]()
+    is_new = dict[bytes, bool]()
     for number, result in zip(results[PAIR].to_pylist(), given.records(), strict=True):
         if result.key is None:
             raise StreamsError(
@@ -79,9 +83,10 @@ def _last(results: pa.Table, entries: Sequence[SignedEntry], times: Sequence[int
         if entry.sign < 0:
             time = max(result.timestamp, times[entry.record])
             result = Record(result.key, None, time)
+        is_new.setdefault(result.key, entry.sign > 0)
         last.pop(result.key, None)
         last[result.key] = result
-    made = [*last.values()]
+    made = [each for key, each in last.items() if each.value is not None or not is_new[key]]
     return Batch(
         [each.key for each in made],
         [each.value for each in made],

@@ -156,21 +156,40 @@ class _ChangingRows(OpenedRows):
         """See `OpenedRows`; `rows` are those that come and that go."""
         super().__init__(stores, rows, reach_ms)
         self._gone: set[tuple[int, bytes, int, int]] = set()
+        self._at = dict[tuple[int, bytes, int, bytes], list[CountedRow]]()
+        """The rows of the batch by their place, time and content."""
+
+    def add(self, row: KeptRow) -> None:
+        """Add a new row."""
+        super().add(row)
+        assert isinstance(row, CountedRow), "it is made here"
+        assert row.key is not None, "it is kept"
+        self._at.setdefault((row.side, row.key, row.time, row.data), []).append(row)
+
+    def near(self, side: int, key: bytes, time: int) -> Sequence[KeptRow]:
+        """Return the rows of a side under a key that are close to a time, by time and number."""
+        if new := self._new.get((side, key)):
+            self._new[side, key] = [
+                row for row in new if not (isinstance(row, CountedRow) and row.is_gone)
+            ]
+        return super().near(side, key, time)
 
     def take(self, wanted: KeptRow) -> CountedRow | None:
         """Remove a row that equals another one, and return it; `None` if there is none."""
         assert wanted.key is not None, "the others are not kept"
         place = wanted.side, wanted.key
-        if (rows := self._read.get(place)) is not None:
-            start = bisect_left(rows, wanted.time, key=attrgetter("time"))
+        rows, found = self._read.get(place), None
+        if new := self._at.get((*place, wanted.time, wanted.data)):
+            found = new.pop()
+            if rows is not None:
+                at = found.time, found.number
+                rows.pop(bisect_left(rows, at, key=attrgetter("time", "number")))
+        elif rows is not None:
+            found = _taken(rows, bisect_left(rows, wanted.time, key=attrgetter("time")), wanted)
         else:
-            rows, start = self._new.get(place, []), 0
-        found = _taken(rows, start, wanted)
-        if found is None and place not in self._read:
             found = _taken(self.stored(*place, wanted.time, wanted.time), 0, wanted)
         if found is None:
             return None
-        assert isinstance(found, CountedRow), "it was read here"
         found.is_gone = True
         self._gone.add((*place, found.time, found.number))
         return found
@@ -184,10 +203,16 @@ class _ChangingRows(OpenedRows):
         ]
 
 
-def _taken(rows: list[KeptRow], start: int, wanted: KeptRow) -> KeptRow | None:
+def _taken(rows: list[KeptRow], start: int, wanted: KeptRow) -> CountedRow | None:
+    """Remove a row of the same time and content from rows in order, from a place on."""
     for index in range(start, len(rows)):
-        if rows[index].time == wanted.time and rows[index].data == wanted.data:
-            return rows.pop(index)
+        row = rows[index]
+        if row.time != wanted.time:
+            return None
+        if row.data == wanted.data:
+            assert isinstance(row, CountedRow), "it was read here"
+            rows.pop(index)
+            return row
     return None
 
 

@@ -228,6 +228,16 @@ def test_an_update_in_the_same_batch_gives_its_last_result_only() -> None:
     job.close()
 
 
+def test_an_update_of_a_partner_replaces_the_result_and_deletes_nothing() -> None:
+    job = job_of("LEFT", SIDES)
+    job.send([payment("p", 1)], topic="payments")
+    job.send([row("a", 2)], topic="orders")
+    job.take()
+    job.send([payment("p", 3, x=4)], topic="payments")
+    assert taken(job) == [("oa-pp-1-1", {"x": 0, "y": 4})]
+    job.close()
+
+
 def test_a_row_whose_join_column_changes_leaves_its_former_partners() -> None:
     job = job_of("FULL", SIDES)
     job.send([payment("p", 1, 1), payment("q", 1, 2)], topic="payments")
