@@ -5,7 +5,7 @@ Values only. A form is a serde, or for a query the shape of its rows, as far as 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
@@ -128,8 +128,13 @@ def _shape(spec: SparkSpec) -> str:
     tables = {name: table.schema for name, table in spec.tables.items()}
     topic_tables = {name: table.schema for name, table in spec.topic_tables.items()}
     groups = [spec.grouping.window, spec.grouping.stage] if spec.grouping else []
-    signs = isinstance(spec, SqlSpec) and spec.changelog
+    signs = isinstance(spec, SqlSpec) and _signs(spec)
     return dump([query, code, schemas, tables, topic_tables, groups, signs]).decode()
+
+
+def _signs(spec: SqlSpec) -> Sequence[str] | bool:
+    """Return whose rows may be taken out again."""
+    return spec.join.changing if spec.join is not None and spec.join.changing else spec.changelog
 
 
 def _difference(had: _Forms | None, has: _Forms | None) -> str:

@@ -311,7 +311,8 @@ class JoinSpec(Strict, frozen=True, kw_only=True):
     `before_ms` older and `after_ms` younger; either may be negative. Records more than `grace_ms`
     behind stream time are late. A join without bounds is `regular`. Rows of the sides in `keeps`
     have results without a partner, too. Late records go to `late_to`, one of the processor's
-    targets, if it is given.
+    targets, if it is given. The records of the sides in `changing` are upserts by their key: each
+    one takes the rows of the former one out of a regular join.
     """
 
     left: Name
@@ -322,6 +323,7 @@ class JoinSpec(Strict, frozen=True, kw_only=True):
     grace_ms: Count = 0
     late_to: Name | None = None
     regular: RegularJoinSpec | None = None
+    changing: tuple[JoinSide, ...] = ()
 
 
 class OverSpec(Strict, frozen=True, kw_only=True):
@@ -448,9 +450,10 @@ class SqlSpec(SparkSpec, frozen=True, kw_only=True):
         if self.join is None:
             reads = {"reads": "upserts"} if self.changelog and not self._merges_only else {}
             return {**reads, **self._of_groups}
+        upserts = {"reads": "upserts"} if self.join.changing and self._join_stage != "pairs" else {}
         if self._join_stage == "rows":
-            return {"gives": "rows to join"}
-        joins = {"joins": f"{self.join.left} and {self.join.right}"}
+            return {**upserts, "gives": "rows to join"}
+        joins = {**upserts, "joins": f"{self.join.left} and {self.join.right}"}
         return joins if self.front is None else {**joins, **self.front.parameters}
 
     @property

@@ -6,7 +6,7 @@ these is one over the newest result of each key: over a table, of which the arc 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from kafka_pipeline.common.pipelines.specs import (
     JOIN_TOPIC,
     CountSpec,
     ForwardSpec,
+    JoinSide,
     ProcessorSpec,
     SessionSpec,
     SparkSpec,
@@ -105,7 +106,43 @@ class ArcKinds:
 
     def read(self, entry: Entry) -> Arc:
         """Return what an entry reads; several inputs are upserts only if all are one arc."""
-        arcs = [arc for name in self._file.inputs(entry) for arc in self._of_input(name)]
+        return self._read(entry, self._file.inputs(entry))
+
+    def sides(self, entry: Entry) -> dict[JoinSide, Arc]:
+        """Return the sides of a regular join whose input does not have plain records."""
+        spec = entry.spec
+        if not isinstance(spec, SqlSpec) or spec.join is None or spec.join.regular is None:
+            return {}
+        inputs = {name.lower(): name for name in self._file.inputs(entry)}
+        names: dict[JoinSide, str] = {"left": spec.join.left, "right": spec.join.right}
+        found = {
+            side: self._read(entry, [inputs[name]])
+            for side, name in names.items()
+            if name in inputs
+        }
+        return {side: arc for side, arc in found.items() if arc.kind is not ArcKind.RECORDS}
+
+    def join_key_problem(self, entry: Entry) -> str:
+        """Return what the key of a join over upserts lacks; "" if it tells its results apart."""
+        spec = entry.spec
+        assert isinstance(spec, SqlSpec), "it joins"
+        assert spec.join is not None, "it joins"
+        identities = {side: self._identity(arc) for side, arc in self.sides(entry).items()}
+        from kafka_pipeline.streams.sql.join_key import join_key_problem
+
+        return join_key_problem(spec.query, _tables(spec), spec.join, identities)
+
+    def _identity(self, arc: Arc) -> Collection[str] | None:
+        """Return the columns that tell the rows of upserts apart; see `identity_columns`."""
+        spec = self._entries[arc.changed].spec if arc.changed in self._entries else None
+        if not isinstance(spec, SqlSpec) or not spec.is_inner or spec.grouping is None:
+            return ("key",)
+        from kafka_pipeline.streams.sql.result_key import identity_columns
+
+        return identity_columns(spec.query, _tables(spec))
+
+    def _read(self, entry: Entry, names: Collection[str]) -> Arc:
+        arcs = [arc for name in names for arc in self._of_input(name)]
         found = next((arc for arc in arcs if arc.kind is not ArcKind.RECORDS), _RECORDS)
         if found.kind is ArcKind.RECORDS or len(arcs) == 1:
             return found
@@ -172,7 +209,7 @@ class ArcKinds:
         if spec.grouping is not None:
             return self._of_groups(entry, spec)
         if isinstance(spec, SqlSpec) and (spec.join is not None or spec.over is not None):
-            return self._of_join(entry, spec) if _takes_back(spec) else _RECORDS
+            return self._of_join(entry, spec)
         read = self.read(entry)
         if read.kind is ArcKind.RECORDS:
             return _RECORDS
@@ -185,14 +222,18 @@ class ArcKinds:
         return replace(read, kind=kind, changed=entry.id, problem=problem, query=None)
 
     def _of_join(self, entry: Entry, spec: SqlSpec) -> Arc:
-        """Return what a join gives that takes results back.
+        """Return what a join gives: upserts if it takes results back.
 
         A key that two of its rows have would make them one row of a table. In a processor, the key
         is chosen to be that of a row; in a part of a query, all rows count.
         """
-        if not spec.is_inner:
+        changing = self.sides(entry)
+        if not changing and not _takes_back(spec):
+            return _RECORDS
+        if not spec.is_inner or _is_of_sides(spec, changing):
             return Arc(ArcKind.UPSERTS, entry.id, entry.id)
-        problem = "takes back what a row without a partner gave, and two rows may have one key"
+        what = "replaced rows" if changing else "a row without a partner"
+        problem = f"takes back what {what} gave, and two rows may have one key"
         return Arc(ArcKind.UPDATES, entry.id, entry.id, problem)
 
     def _of_groups(self, entry: Entry, spec: SparkSpec) -> Arc:
@@ -238,9 +279,9 @@ class ArcKinds:
 def with_changelogs(file: PipelineFile, kinds: ArcKinds, problems: Problems) -> PipelineFile:
     """Return a pipeline whose queries say that they read a changelog; `kinds` are those of it.
 
-    These are the queries with groups over upserts, and those without that lead to them. Reports
-    each one that cannot, those that would take updates for rows of their own, and those whose key
-    does not tell apart groups that are deleted.
+    These are the queries with groups over upserts, the regular joins of them, and the queries
+    without groups that lead to these. Reports each one that cannot, those that would take updates
+    for rows of their own, and those whose key does not tell apart what is deleted.
     """
     for entry in file.entries:
         _check_updates(entry, kinds, problems)
@@ -254,11 +295,20 @@ def with_changelogs(file: PipelineFile, kinds: ArcKinds, problems: Problems) -> 
             problems.add(entry.at, wrong)
         else:
             readers.append(entry)
+    for entry in file.entries:
+        if not (sides := kinds.sides(entry)) or any(
+            arc.kind is ArcKind.UPDATES and arc.origin in wrong_keys for arc in sides.values()
+        ):
+            continue
+        if wrong := _join_refusal(entry, sides, kinds):
+            problems.add(entry.at, f'"{entry.id}": {wrong}')
+        else:
+            readers.append(entry)
     changed = {entry.id for entry in readers} | kinds.passing(readers)
     return replace(
         file,
         entries=[
-            replace(entry, spec=_over_changelog(entry.spec))
+            replace(entry, spec=_over_changelog(entry.spec, kinds.sides(entry)))
             if entry.id in changed and isinstance(entry.spec, SqlSpec)
             else entry
             for entry in file.entries
@@ -301,9 +351,14 @@ def _wrong_keys(file: PipelineFile, kinds: ArcKinds, problems: Problems) -> set[
     return found
 
 
-def _over_changelog(spec: SqlSpec) -> SqlSpec:
-    """Return a query over a changelog, where values for DISTINCT are kept as those for others."""
+def _over_changelog(spec: SqlSpec, sides: Collection[JoinSide]) -> SqlSpec:
+    """Return a query over a changelog, where values for DISTINCT are kept as those for others.
+
+    Of a join, `sides` are those that change.
+    """
     grouping = spec.grouping
+    if spec.join is not None:
+        return structs.replace(spec, join=structs.replace(spec.join, changing=(*sides,)))
     if grouping is not None:
         from kafka_pipeline.streams.sql.update_text import read_updates
 
@@ -351,6 +406,39 @@ def _refusal(entry: Entry, arc: Arc) -> str:
     return f'"{entry.id}": its records are updates of "{arc.origin}"{reason}'
 
 
+def _join_refusal(entry: Entry, sides: Mapping[JoinSide, Arc], kinds: ArcKinds) -> str:
+    """Return why a join cannot read upserts, after its name; "" if it can."""
+    spec = entry.spec
+    assert isinstance(spec, SqlSpec), "it joins"
+    for arc in sides.values():
+        if arc.kind is ArcKind.UPDATES:
+            return (
+                f'it joins updates of "{arc.origin}", and nothing tells which former one each of '
+                f'them replaces: "{arc.changed}" {arc.problem}. Let "{arc.origin}" give a key that '
+                "identifies its rows, such as one of all grouping columns, and pass it on as it is"
+            )
+    origins = " and ".join(dict.fromkeys(f'"{arc.origin}"' for arc in sides.values()))
+    if spec.tables or spec.topic_tables:
+        return (
+            f"it joins updates of {origins}. A former row is taken out again, and the rows of a "
+            "table may be others by then: join the table in a query before or after it"
+        )
+    wrong = kinds.join_key_problem(entry)
+    if not wrong:
+        return ""
+    return (
+        f"it joins updates of {origins}, and takes back what former rows gave, by its key. It "
+        f"{wrong}"
+    )
+
+
+def _is_of_sides(spec: SqlSpec, changing: Collection[JoinSide]) -> bool:
+    """Whether each result of a join is of rows that have a key, or an error says so elsewhere."""
+    assert spec.join is not None, "it joins"
+    only = spec.join.regular.only if spec.join.regular is not None else None
+    return {"left"} <= {*changing} if only is not None else len(changing) == 2
+
+
 def _check_updates(entry: Entry, kinds: ArcKinds, problems: Problems) -> None:
     """Report a processor that would take each update as a row of its own, and never back."""
     if not (harm := _harm(entry.spec)):
@@ -371,10 +459,10 @@ def _harm(spec: ProcessorSpec) -> str:
     if isinstance(spec, SparkSpec) and spec.grouping is not None:
         if not isinstance(spec, SqlSpec):
             return f"group_by of a function {_COUNTED}"
-    elif isinstance(spec, SqlSpec) and spec.join is not None:
+    elif isinstance(spec, SqlSpec) and spec.join is not None and spec.join.regular is None:
         return (
-            f"a join of two inputs {_GIVEN}. Read its topic as a table, or join tables in the DSL, "
-            "with Table.join"
+            f"a join with bounds of time {_GIVEN}. Join without bounds, with ttl, read its topic "
+            "as a table, or join tables in the DSL, with Table.join"
         )
     elif isinstance(spec, SqlSpec) and spec.over is not None:
         return f"OVER (…) {_GIVEN}. Read its topic as a table"

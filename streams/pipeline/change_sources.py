@@ -49,6 +49,11 @@ def _problem(entry: Entry, file: PipelineFile) -> str:
             "reads the topic as a table with serdes.debezium; a class gets the changes with value: "
             "debezium_changes, from a source without format"
         )
+    if entry.spec.join is not None:
+        return (
+            "it joins inputs, and one of them has format: debezium. Read that in a query of its "
+            "own, such as SELECT * FROM its name, and join the results"
+        )
     if len(file.inputs(entry)) > 1:
         return (
             "it reads more than one input, and one of them has format: debezium: a key of one may "

@@ -56,7 +56,8 @@ def _can_have(sender: PipelineProcessor, front: PipelineProcessor) -> bool:
         return False
     regular = spec.join.regular
     is_read_alone = spec.is_inner and sender.to == (front.entry,)
-    gives = regular.stage != "rows" and not spec.join.keeps and regular.only != "anti"
+    takes_back = spec.join.keeps or regular.only == "anti" or spec.join.changing
+    gives = regular.stage != "rows" and not takes_back
     return is_read_alone and gives
 
 

@@ -28,11 +28,11 @@ class Read(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Lost:
-    """Rows that a table has lost, and the times of the records that did it."""
+class Lost:
+    """Rows that a table has lost, and the indexes of the records that did it."""
 
     rows: Batch
-    times: Sequence[int]
+    places: Sequence[int]
 
 
 class KeptChangelog:
@@ -42,54 +42,67 @@ class KeptChangelog:
     results, and what is rejected, do not depend on batches.
     """
 
-    def __init__(self, context: ProcessorContext, read: Read) -> None:
-        self._store: TimestampedKeyValueStore[bytes, bytes] = context.get_state_store(CHANGELOG)
-        self._read = read
+    def __init__(self, context: ProcessorContext, name: str = CHANGELOG) -> None:
+        self._store: TimestampedKeyValueStore[bytes, bytes] = context.get_state_store(name)
 
-    def changes(self, batch: Batch, table: pa.Table) -> pa.Table:
+    def changes(self, batch: Batch, table: pa.Table, read: Read) -> pa.Table:
         """Return the rows that the table gets and loses, with `CHANGE` and `CHANGE_TIME`.
 
-        The `table` has the records of the batch, all of which have a key.
+        The `table` has the records of the batch, all of which have a key, as `read` gives them.
         """
-        lost = self._lost(batch)
-        removed, wrong = self._read(lost.rows) if len(lost.rows) else (table.slice(0, 0), "")
-        if removed.column_names != table.column_names:
-            # One of them has values that only Spark reads.
-            table, _ = self._read(batch, as_fields=False)
-            removed, wrong = self._read(lost.rows, as_fields=False)
-        if wrong:
-            raise ConfigError(
-                f"a record that was kept cannot be read any more ({wrong}), as the format has "
-                "changed: go back to the former one, or give the processor another id"
-            )
-        is_there = pa.array([value is not None for value in batch.values], pa.bool_())
-        times = moments(items_of(batch.timestamps))
+        lost = self.lost(batch)
+        removed, table = read_lost(lost, batch, table, read)
+        is_there, times = are_there(batch), moments(items_of(batch.timestamps))
         return pa.concat_tables(
             [
-                _with_changes(removed, -1, moments(lost.times)),
+                _with_changes(removed, -1, times.take(pa.array(lost.places, pa.int64()))),
                 _with_changes(table.filter(is_there), 1, times.filter(is_there)),
             ]
         )
 
-    def keep(self, batch: Batch) -> None:
-        """Keep the records of a batch."""
-        self._store.put_values(batch.keys, batch.values, items_of(batch.timestamps))
-
-    def _lost(self, batch: Batch) -> _Lost:
+    def lost(self, batch: Batch) -> Lost:
+        """Return the former records of the keys in a batch, each of which has a key."""
         wanted = list(dict.fromkeys(batch.keys))
         known = dict(zip(wanted, self._store.get_all_serialized(wanted), strict=True))
-        keys, values, times, changed = list[bytes](), list[bytes](), list[int](), list[int]()
-        for key, value, time in zip(
-            batch.keys, batch.values, items_of(batch.timestamps), strict=True
-        ):
+        keys, values, times, places = list[bytes](), list[bytes](), list[int](), list[int]()
+        records = zip(batch.keys, batch.values, items_of(batch.timestamps), strict=True)
+        for place, (key, value, time) in enumerate(records):
             former = known[key]
             if former is not None:
                 keys.append(key)
                 values.append(former[0])
                 times.append(former[1])
-                changed.append(time)
+                places.append(place)
             known[key] = None if value is None else (value, time)
-        return _Lost(Batch(keys, values, times), changed)
+        return Lost(Batch(keys, values, times), places)
+
+    def keep(self, batch: Batch) -> None:
+        """Keep the records of a batch."""
+        self._store.put_values(batch.keys, batch.values, items_of(batch.timestamps))
+
+
+def read_lost(lost: Lost, batch: Batch, table: pa.Table, read: Read) -> tuple[pa.Table, pa.Table]:
+    """Return the lost rows, and the records of the batch, as tables with the same columns.
+
+    The `table` has the records as `read` gives them. Raises `ConfigError` if a row that was kept
+    cannot be read any more.
+    """
+    removed, wrong = read(lost.rows) if len(lost.rows) else (table.slice(0, 0), "")
+    if removed.column_names != table.column_names:
+        # One of them has values that only Spark reads.
+        table, _ = read(batch, as_fields=False)
+        removed, wrong = read(lost.rows, as_fields=False)
+    if wrong:
+        raise ConfigError(
+            f"a record that was kept cannot be read any more ({wrong}), as the format has "
+            "changed: go back to the former one, or give the processor another id"
+        )
+    return removed, table
+
+
+def are_there(batch: Batch) -> pa.BooleanArray:
+    """Return which records have a value, and so do not delete their key."""
+    return pa.array([value is not None for value in batch.values], pa.bool_())
 
 
 class PassingProcessor(SparkProcessor):
@@ -101,8 +114,7 @@ class PassingProcessor(SparkProcessor):
     def results(self, batch: Batch, table: pa.Table) -> Batch:
         """Return the results and deletions, in the order of the records that they stem from."""
         numbers = pa.array(range(len(table)), pa.int64())
-        is_there = pa.array([value is not None for value in batch.values], pa.bool_())
-        found = self.rows(batch, table.append_column(RECORD, numbers).filter(is_there))
+        found = self.rows(batch, table.append_column(RECORD, numbers).filter(are_there(batch)))
         given, of_record = batch_of(found), found[RECORD].to_pylist()
         rows = dict[int, list[Record]]()
         for number, result in zip(of_record, given.records(), strict=True):

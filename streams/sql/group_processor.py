@@ -90,7 +90,7 @@ class GroupProcessor(MixedProcessor, FollowsTime):
         if self.grouping.stage != "groups":
             self._lookup = TopicTableLookup(self._spec, self._query, context)
             if self._spec.changelog:
-                self._changelog = KeptChangelog(context, self._read)
+                self._changelog = KeptChangelog(context)
         if self.grouping.stage == "rows":
             return
         self.layouts = KeptLayouts(self.shape, ROUTES[self.grouping.stage], context)
@@ -212,7 +212,7 @@ class GroupProcessor(MixedProcessor, FollowsTime):
             raise RecordRejectedError(wrong, batch, size)
 
     def _take_changes(self, batch: Batch, table: pa.Table, changelog: KeptChangelog) -> None:
-        changes = changelog.changes(batch, table)
+        changes = changelog.changes(batch, table, self._read)
         if len(changes):
             self.take_records(batch, changes)
         changelog.keep(batch)

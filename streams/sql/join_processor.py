@@ -188,7 +188,7 @@ class JoinProcessor(MixedProcessor, FollowsTime):
 
     def _process(self, batch: MixedBatch, taken: _Taken) -> None:
         found = taken.found
-        rows = rows_in_order(self._records.rows(found), self._state.codecs)
+        rows = rows_in_order(found, self._records.rows(found), self._state.codecs)
         now = int(taken.now[found.stop - 1])
         pairs = self._state.pair(rows, batch.keys, batch.timestamps, now)
         results = self._results_of(pairs, is_alone=found.is_one)

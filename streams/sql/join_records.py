@@ -24,28 +24,49 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Row(NamedTuple):
-    """A new row: the index of its record in the batch, its side, and its bytes."""
+    """A row of a record in the batch: the index of that, the side, and the bytes of the row.
+
+    One that its record takes out has `lost_at`, the time (ms) of the former record that gave it.
+    """
 
     record: int
     side: int
     data: bytes
+    lost_at: int | None = None
+
+
+class Origin(NamedTuple):
+    """What a row in a table stems from: the index of a record, and `lost_at` as in `Row`."""
+
+    record: int
+    lost_at: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class SideTables:
     """The records of a batch before `stop`, as a table for each side.
 
-    `wrong` is the reason to reject the record at `stop`, or "".
+    `wrong` is the reason to reject the record at `stop`, or "". The former records that these
+    replace follow in the tables: `RECORD` is `stop` for the first of `lost`, and so on.
     """
 
     tables: Sequence[pa.Table]
     stop: int
     wrong: str
+    lost: Sequence[Origin] = ()
+
+    def origins(self, table: pa.Table) -> list[Origin]:
+        """Return what each row stems from, of a table with the `RECORD` of these tables."""
+        return [
+            Origin(at, None) if at < self.stop else self.lost[at - self.stop]
+            for at in (table[RECORD].to_pylist() if len(table) else ())
+        ]
 
     @property
     def is_one(self) -> bool:
         """Whether one record alone is to blame for a failure of Spark."""
-        return len({at for table in self.tables for at in table[RECORD].to_pylist()}) == 1
+        found = (each.record for table in self.tables for each in self.origins(table))
+        return len(set(found)) == 1
 
 
 class JoinRecords:
@@ -74,18 +95,9 @@ class JoinRecords:
         `RECORD` has the index of each in the batch.
         """
         places, tables, stop, wrong = [], [], len(batch), ""
-        needs = zip(chosen, self._query.columns, self._query.fields, strict=True)
-        for is_chosen, columns, fields in needs:
+        for side, is_chosen in enumerate(chosen):
             indexes = np.flatnonzero(is_chosen)
-            needed = [name for name in columns if name != RECORD] or ["timestamp"]
-            table, problem = table_of(
-                selected(batch, is_chosen.tolist()),
-                self._partition,
-                needed,
-                self._spec.format,
-                fields,
-                is_lenient=self._spec.is_lenient,
-            )
+            table, problem = self.read(side, selected(batch, is_chosen.tolist()))
             if problem and indexes[len(table)] < stop:
                 stop, wrong = int(indexes[len(table)]), problem
             places.append(indexes[: len(table)])
@@ -96,6 +108,18 @@ class JoinRecords:
         ]
         return SideTables(cut, stop, wrong)
 
+    def read(self, side: int, batch: Batch, *, as_fields: bool = True) -> tuple[pa.Table, str]:
+        """Return records of a side as `table_of` does; unless `as_fields`, Spark reads JSON."""
+        needed = [name for name in self._query.columns[side] if name != RECORD] or ["timestamp"]
+        return table_of(
+            batch,
+            self._partition,
+            needed,
+            self._spec.format,
+            self._query.fields[side] if as_fields else None,
+            is_lenient=self._spec.is_lenient,
+        )
+
     def rows(self, found: SideTables) -> list[pa.Table]:
         """Return the rows of each side, with `RECORD`. Raises as `run_carefully` does."""
         calls = (self._query.left, self._query.right)
@@ -105,15 +129,25 @@ class JoinRecords:
         ]
 
 
-def rows_in_order(tables: Sequence[pa.Table], codecs: Sequence[RowCodec]) -> list[Row]:
-    """Return the rows of both sides as bytes, in the order of their records."""
+def rows_in_order(
+    found: SideTables, tables: Sequence[pa.Table], codecs: Sequence[RowCodec]
+) -> list[Row]:
+    """Return the rows of both sides as bytes, in the order of their records.
+
+    Rows that a record takes out come before those that it gives.
+    """
     rows: list[Row] = []
     for side, (table, codec) in enumerate(zip(tables, codecs, strict=True)):
         if len(table):
-            data = codec.encode(table)
-            rows += map(Row, table[RECORD].to_pylist(), [side] * len(data), data)
-    rows.sort(key=lambda row: row.record)
+            both = zip(found.origins(table), codec.encode(table), strict=True)
+            rows += [Row(origin.record, side, data, origin.lost_at) for origin, data in both]
+    rows.sort(key=order_of)
     return rows
+
+
+def order_of(row: Row | Origin) -> tuple[int, bool]:
+    """Return the place of a row among those of a batch."""
+    return row.record, row.lost_at is None
 
 
 def chosen(sides: tuple[Mask, Mask], is_taken: Mask) -> tuple[Mask, Mask]:

@@ -44,7 +44,8 @@ class JoinShape:
     do. `columns` says what is kept, for each side: two queries can use the same state if it is the
     same. `equal` has the types of the columns by which the rows of a regular join meet, and
     `equal_columns` says which they are; none if these meet by key alone. If they meet by key and
-    columns, its first is `key`, which `equal` does not have.
+    columns, its first is `key`, which `equal` does not have. Where sides change, `reading` has all
+    that decides which rows and results a record gives: a row is taken out as it is computed then.
     """
 
     rows: tuple[pa.Schema, pa.Schema]
@@ -53,6 +54,7 @@ class JoinShape:
     columns: tuple[Sequence[str], Sequence[str]]
     equal: pa.Schema = EMPTY
     equal_columns: Sequence[str] = ()
+    reading: Sequence[Any] = ()
 
     @property
     def pairs(self) -> pa.Schema:
@@ -69,6 +71,9 @@ class JoinShape:
             content[side] = list(columns)
         if self.join.regular is not None:
             content["regular"] = [self.join.regular.only or "", *self.equal_columns]
+        if self.join.changing:
+            content["changing"] = list(self.join.changing)
+            content["reading"] = list(self.reading)
         return json.dumps(content, sort_keys=True)
 
     def to_json(self) -> dict[str, Any]:
@@ -80,6 +85,7 @@ class JoinShape:
             "columns": [list(each) for each in self.columns],
             "equal": packed(self.equal),
             "equal_columns": list(self.equal_columns),
+            "reading": list(self.reading),
         }
 
     @classmethod
@@ -94,6 +100,7 @@ class JoinShape:
             tuple(values["columns"]),
             unpacked(values["equal"]),
             tuple(values["equal_columns"]),
+            tuple(values["reading"]),
         )
 
 
@@ -107,6 +114,12 @@ def join_change(join: JoinSpec, kept: str, wanted: str) -> StateChange:
     meet_by = before.get("regular", [])[1:], now.get("regular", [])[1:]
     if not changed and meet_by[0] != meet_by[1]:
         changed = f"its rows met by {_by(meet_by[0])}, and now meet by {_by(meet_by[1])}"
+    if not changed and before.get("reading") != now.get("reading"):
+        changed = (
+            "its inputs are updates, so the text of the query, the schema, the types of a stage "
+            "and the time zone must stay: rows that were kept under the former ones could not be "
+            "taken out again"
+        )
     columns = [
         f"of {names[side]}, it has the columns {', '.join(before[side])}, and now "
         f"{', '.join(now[side])} are needed"
@@ -143,7 +156,18 @@ def declared_join_difference(join: JoinSpec, kept: str) -> str:
     wanted = "" if join.regular is None else join.regular.only or ""
     if tuple(before["keeps"]) != tuple(join.keeps) or only != wanted:
         return "the kind of the join (INNER, LEFT, RIGHT, FULL, SEMI or ANTI) was another one"
+    if tuple(before.get("changing", ())) != tuple(join.changing):
+        return (
+            f"it was kept for a join in which {_changing(join, before.get('changing', ()))}, and "
+            f"now {_changing(join, join.changing)}"
+        )
     return ""
+
+
+def _changing(join: JoinSpec, sides: Sequence[str]) -> str:
+    names = {"left": join.left, "right": join.right}
+    found = dict.fromkeys(names[side] for side in sides)
+    return f"{' and '.join(found) or 'no input'} had updates, each in place of a former record"
 
 
 class PreparedJoin(Prepared, Protocol):

@@ -177,7 +177,7 @@ class JoinState:
         self._shape.keep()
         _, number = self._times.get(_TIME) or (-1, 0)
         pairs = Pairs()
-        for record, side, data in rows:
+        for record, side, data, _ in rows:
             self._pair(pairs, record, side, data, number, keys[record], times[record])
             number += 1
         self._times.put(_TIME, (now, number))

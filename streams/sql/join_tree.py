@@ -71,7 +71,7 @@ def find_join(query: str, tables: Collection[str]) -> JoinSpec | None:
     try:
         with quiet():
             found = [
-                join for scope in traverse_scope(parsed(query, tables)) for join in _joins(scope)
+                join for scope in traverse_scope(parsed(query, tables)) for join in joins_of(scope)
             ]
     except (SqlglotError, RecursionError):
         return None
@@ -98,7 +98,7 @@ def find_join(query: str, tables: Collection[str]) -> JoinSpec | None:
     except QueryError as error:
         raise QueryError(f"{said}: {error}") from error
     if on is not None:
-        is_key = [_is_of_keys(each, scope, join.alias_or_name) for each in _equalities(on)]
+        is_key = [_is_of_keys(each, scope, join.alias_or_name) for each in equalities(on)]
     else:
         is_key = _which_are_keys([each.name for each in using or ()], scope, join.alias_or_name)
     if bounds is None or not any(is_key):
@@ -119,7 +119,7 @@ def is_bare(join: exp.Join) -> bool:
     return not has_condition and not join.side and (join.kind or "") in _BARE
 
 
-def _joins(scope: Scope) -> Iterator[tuple[Scope, exp.Join, str, str]]:
+def joins_of(scope: Scope) -> Iterator[tuple[Scope, exp.Join, str, str]]:
     """Yield the joins of inputs in a scope, with the names of the inputs on both sides."""
     joins = {join.alias_or_name: join for join in scope.expression.args.get("joins") or ()}
     left: set[str] = set()
@@ -133,7 +133,7 @@ def _joins(scope: Scope) -> Iterator[tuple[Scope, exp.Join, str, str]]:
 
 def joins_inputs(scope: Scope) -> bool:
     """Whether a part of a query joins inputs."""
-    return next(_joins(scope), None) is not None
+    return next(joins_of(scope), None) is not None
 
 
 def inputs_of(source: exp.Table | Scope) -> set[str]:
@@ -144,13 +144,13 @@ def inputs_of(source: exp.Table | Scope) -> set[str]:
     return set[str]().union(*map(inputs_of, [*read, *source.set_operation_scopes]))
 
 
-def _equalities(condition: exp.Expr) -> Iterator[exp.EQ]:
+def equalities(condition: exp.Expr) -> Iterator[exp.EQ]:
     """Yield the equalities that a condition demands."""
     condition = condition.unnest()
     match condition:
         case exp.And():
-            yield from _equalities(condition.left)
-            yield from _equalities(condition.right)
+            yield from equalities(condition.left)
+            yield from equalities(condition.right)
         case exp.EQ():
             yield condition
 

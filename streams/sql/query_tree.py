@@ -68,7 +68,7 @@ def find_tables(query: str) -> frozenset[str]:
     """Return the names of all tables that a query reads, in small letters, without its CTEs."""
     with quiet():
         scopes = traverse_scope(parsed(query, ()))
-        read = [source for scope in scopes for _, source in scope.selected_sources.values()]
+        read = [source for scope in scopes for _, source in sources_of(scope).values()]
     return frozenset(source.name for source in read if isinstance(source, exp.Table))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -25,22 +24,25 @@ from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.event_time.step_time import FollowsTime
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.record import Batch, items_of
+from kafka_pipeline.streams.sql.changing_join import ChangingJoin
+from kafka_pipeline.streams.sql.changing_sides import ChangingSides
 from kafka_pipeline.streams.sql.columns import batch_of
 from kafka_pipeline.streams.sql.join_processor import require_join_as_planned
 from kafka_pipeline.streams.sql.join_records import (
     JoinRecords,
     Mask,
+    Origin,
     Row,
     SideTables,
     chosen,
     kept_by,
+    order_of,
     rows_in_order,
 )
-from kafka_pipeline.streams.sql.join_shape import MATCHES, PAIR, RECORD, SIDES, PreparedJoin
-from kafka_pipeline.streams.sql.join_state import pairs_table
+from kafka_pipeline.streams.sql.join_results import JoinResults
+from kafka_pipeline.streams.sql.join_shape import PAIR, SIDES, PreparedJoin
 from kafka_pipeline.streams.sql.late_records import LateRecords
 from kafka_pipeline.streams.sql.meeting_keys import MeetingKeys
-from kafka_pipeline.streams.sql.processor import run_carefully
 from kafka_pipeline.streams.sql.regular_join_state import (
     JoinEntry,
     KeptRow,
@@ -55,11 +57,15 @@ from kafka_pipeline.streams.windowed import Window
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The records of a `batch` before the first malformed one, as `rows` of each side."""
+    """The records of a `batch` before the first malformed one, as `rows` of each side.
+
+    Those that are `chosen` of each side are neither late nor dropped.
+    """
 
     batch: Batch | None
     rows: Sequence[pa.Table]
     found: SideTables
+    chosen: tuple[Mask, Mask]
 
     @property
     def is_one(self) -> bool:
@@ -88,7 +94,7 @@ class RegularJoin(MixedProcessor):
         `results` are the children that get results, if another one gets late records.
         """
         assert join.regular is not None, "it has no bounds of time"
-        self.join, self.ttl_ms = join, join.regular.ttl_ms
+        self.join, self.ttl_ms, self.stage = join, join.regular.ttl_ms, join.regular.stage
         self._spec = spec
         self._right_topic = right_topic
         self._results = results if join.late_to is not None else (None,)
@@ -104,6 +110,9 @@ class RegularJoin(MixedProcessor):
         self.records = JoinRecords(self._spec, self.query, self._partition, self._right_topic)
         self.lookup = TopicTableLookup(self._spec, self.query, context)
         self.late = LateRecords(self.join.late_to, context)
+        self._sides: ChangingSides | None = None
+        if self.join.changing and self.stage != "pairs":
+            self._sides = ChangingSides(self.records, self.join, context)
 
     def close(self) -> None:
         """Close the query."""
@@ -123,16 +132,26 @@ class RegularJoin(MixedProcessor):
         sides = self.records.sides(batch)
         is_late = self.is_late(batch, late_at)
         is_dropped = self.is_dropped(batch, sides)
-        found = self.records.tables(batch, chosen(sides, ~(is_late | is_dropped)))
+        if self._sides is not None:
+            is_dropped |= self._sides.keyless(batch, sides)
+        taken = chosen(sides, ~(is_late | is_dropped))
+        found = self.records.tables(batch, taken)
         if not found.stop:
-            return Taken(None, (), found)
+            return Taken(None, (), found, taken)
         if late_at is not None:
             self._take_late(batch, is_late[: found.stop], late_at)
         for _ in range(int((is_dropped & ~is_late)[: found.stop].sum())):
             self.context.drop(NULL_KEY)
         before = batch.head(found.stop)
         self.lookup.rows(before)
-        return Taken(before, self.records.rows(found), found)
+        if self._sides is not None:
+            found = self._sides.with_lost(batch, taken, found)
+        return Taken(before, self.records.rows(found), found, taken)
+
+    def keep(self, taken: Taken) -> None:
+        """Keep the records of sides that change, once all is done for them."""
+        if self._sides is not None and taken.batch is not None:
+            self._sides.keep(taken.batch, taken.chosen)
 
     def is_dropped(self, batch: Batch, sides: tuple[Mask, Mask]) -> Mask:
         """Return the records that can have no result, as they have no key."""
@@ -158,7 +177,13 @@ class JoinsRows(RegularJoin, FollowsTime):
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
-        self.state = RegularJoinState(self.shape, self.join, context)
+        self._results_of = JoinResults(self.query)
+        self._changing: ChangingJoin | None = None
+        if self.join.changing:
+            self._changing = ChangingJoin(self.shape, self.join, self._results_of, context)
+            self.state: RegularJoinState = self._changing.state
+        else:
+            self.state = RegularJoinState(self.shape, self.join, context)
 
     def time_passed(self, time: int) -> None:
         self.state.move(time)
@@ -167,11 +192,14 @@ class JoinsRows(RegularJoin, FollowsTime):
         self, batch: Batch, rows: Sequence[Row], keys: Sequence[bytes | None], *, is_alone: bool
     ) -> None:
         """Do all for the new rows of a batch, which meet others by these keys, one for each."""
+        if self._changing is not None:
+            self.forward(self._changing.results(batch, rows, keys, is_alone=is_alone))
+            return
         meeting = self.state.meet(rows, batch, keys)
-        candidates = self._matching(meeting.candidates, is_alone=is_alone)
+        candidates = self._results_of.matching(meeting.candidates, is_alone=is_alone)
         matched = self._find_first_partners(candidates)
         entries = self._entries(meeting, candidates, matched, batch.timestamps)
-        results = self._results_of(entries, is_alone=is_alone)
+        results = self._results_of.of(entries, is_alone=is_alone)
         found: Batch
         if results is not None and pa.types.is_timestamp(results["timestamp"].type):
             found = self._rows_of_next_stage(entries, results, batch, is_alone=is_alone)
@@ -179,15 +207,6 @@ class JoinsRows(RegularJoin, FollowsTime):
             found = self._with_deletions(entries, results, matched, batch.timestamps)
         self.state.keep(meeting, matched, batch)
         self.forward(found)
-
-    def _matching(self, candidates: list[JoinEntry], *, is_alone: bool) -> list[JoinEntry]:
-        """Return the pairs that meet the condition, if that must be known before their results."""
-        if not self.shape.is_checked or not candidates:
-            return candidates
-        table = self._table(candidates)
-        matches = run_carefully(self.query.matches, table, is_alone=is_alone)[MATCHES]
-        found = zip(candidates, matches.to_pylist(), strict=True)
-        return [each for each, fits in found if fits]
 
     def _find_first_partners(self, candidates: Sequence[JoinEntry]) -> list[KeptRow]:
         """Return the rows whose first partner comes now, and say so in `partner_at`."""
@@ -229,27 +248,6 @@ class JoinsRows(RegularJoin, FollowsTime):
             ]
         pairs = candidates if only is None else ()
         return sorted([*pairs, *alone], key=lambda entry: entry.record) if alone else pairs
-
-    def _table(self, entries: Sequence[JoinEntry]) -> pa.Table:
-        rows, places = [], []
-        for of_side in ([each.left for each in entries], [each.right for each in entries]):
-            known = dict[int, int]()
-            places.append(
-                [None if row is None else known.setdefault(id(row), len(known)) for row in of_side]
-            )
-            different = {id(row): row.data for row in of_side if row is not None}
-            rows.append([*different.values()])
-        times = [entry.time for entry in entries]
-        return pairs_table(self.shape, self.state.codecs, rows, places, times)
-
-    def _results_of(self, entries: Sequence[JoinEntry], *, is_alone: bool) -> pa.Table | None:
-        """Return the results of entries; `None` if there is nothing to compute."""
-        if not entries:
-            return None
-        results = run_carefully(self.query.results, self._table(entries), is_alone=is_alone)
-        if results["timestamp"].null_count:
-            raise StreamsError("the query gives a record whose timestamp is null")
-        return results
 
     def _rows_of_next_stage(
         self, entries: Sequence[JoinEntry], results: pa.Table, batch: Batch, *, is_alone: bool
@@ -319,27 +317,27 @@ class RegularJoinProcessor(JoinsRows):
         taken.reject(batch)
 
     def _join(self, batch: Batch, taken: Taken) -> None:
-        rows = rows_in_order(taken.rows, self.state.codecs)
-        keys = self._keys_in_order(taken.rows, batch.keys)
+        rows = rows_in_order(taken.found, taken.rows, self.state.codecs)
+        keys = self._keys_in_order(taken, batch.keys)
         has_results = [
             key is not None or SIDES[row.side] in self.join.keeps
             for row, key in zip(rows, keys, strict=True)
         ]
-        for _ in range(has_results.count(False)):
-            self.context.drop(NULL_KEY)
+        for row, has in zip(rows, has_results, strict=True):
+            if not has and row.lost_at is None:
+                self.context.drop(NULL_KEY)
         rows, keys = [*compress(rows, has_results)], [*compress(keys, has_results)]
         self.join_rows(batch, rows, keys, is_alone=taken.is_one)
+        self.keep(taken)
 
-    def _keys_in_order(
-        self, tables: Sequence[pa.Table], keys: Sequence[bytes | None]
-    ) -> list[bytes | None]:
+    def _keys_in_order(self, taken: Taken, keys: Sequence[bytes | None]) -> list[bytes | None]:
         """Return the key of each row, in the order of `rows_in_order`."""
-        found: list[tuple[int, bytes | None]] = []
-        for table in tables:
-            records = table[RECORD].to_pylist() if len(table) else []
-            own = [keys[record] for record in records]
-            found += zip(records, self._keys.of(table, own) if own else [], strict=True)
-        found.sort(key=itemgetter(0))
+        found: list[tuple[Origin, bytes | None]] = []
+        for table in taken.rows:
+            origins = taken.found.origins(table)
+            own = [keys[origin.record] for origin in origins]
+            found += zip(origins, self._keys.of(table, own) if own else [], strict=True)
+        found.sort(key=lambda each: order_of(each[0]))
         return [key for _, key in found]
 
 

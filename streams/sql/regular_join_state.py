@@ -107,6 +107,7 @@ class RegularJoinState:
         self._reach_ms = MAX_TIME if join.regular.ttl_ms is None else join.regular.ttl_ms
         self._kept_ms = join.regular.kept_ms
         self._only = join.regular.only
+        self._deletes = self._only is not None or bool(join.changing)
         follows = ("left",) if self._only else join.keeps
         self._follows = tuple(side in follows for side in SIDES)
         self._rows: list[WindowStore[bytes, bytes]] = [
@@ -150,11 +151,11 @@ class RegularJoinState:
         times, follows = batch.timestamps, self._follows
         new = [
             KeptRow(times[record], 0, side, key, data, [] if follows[side] else None, record)
-            for (record, side, data), key in zip(rows, keys, strict=True)
+            for (record, side, data, _), key in zip(rows, keys, strict=True)
         ]
         self._number(new)
         meeting = Meeting(new)
-        opened = _OpenedRows(self._rows, new, self._reach_ms)
+        opened = OpenedRows(self._rows, new, self._reach_ms)
         add = meeting.candidates.append
         for row in new:
             if row.key is None:
@@ -178,7 +179,7 @@ class RegularJoinState:
                 for row in rows
                 if row.side == side and row.time <= latest and row.key is not None
             }
-            if self._only is None and asked:
+            if not self._deletes and asked:
                 # Nothing is deleted before it expires, so the first one is there if any is.
                 places = [*asked]
                 firsts = store.get_all_serialized([window_key(*place) for place in places])
@@ -198,7 +199,6 @@ class RegularJoinState:
 
         A semi or anti join needs no row any more whose partner has come.
         """
-        self._shape.keep()
         oldest = self._oldest(batch)
         changes: tuple[Changes, Changes] = ({}, {})
         new = [row for row in meeting.rows if row.key is not None]
@@ -213,6 +213,11 @@ class RegularJoinState:
                 changes[row.side][place] = row.stored
             elif row.record is None:
                 changes[row.side][place] = None
+        self._put(changes, batch)
+
+    def _put(self, changes: tuple[Changes, Changes], batch: Batch) -> None:
+        """Write the changes of both sides that a batch makes."""
+        self._shape.keep()
         for rows, changed in zip(self._rows, changes, strict=True):
             if changed:
                 rows.put_serialized(changed)
@@ -226,7 +231,7 @@ class RegularJoinState:
         return self._time.moves(batch)[-1] - self._kept_ms
 
 
-class _OpenedRows:
+class OpenedRows:
     """The rows of the keys in a batch that its rows may meet, read once."""
 
     def __init__(
@@ -244,8 +249,7 @@ class _OpenedRows:
         """Return the rows of a side under a key that are close to a time, by time and number."""
         found = self._read.get((side, key))
         if found is None:
-            stored = self._stores[side].fetch_numbered(key, *self._bounds)
-            found = [_kept(side, key, *each) for each in stored]
+            found = self.stored(side, key, *self._bounds)
             if new := self._new.pop((side, key), None):
                 found = sorted([*found, *new], key=_order)
             self._read[side, key] = found
@@ -254,6 +258,11 @@ class _OpenedRows:
             return found
         start = bisect_left(found, first, key=_time_of)
         return found[start : bisect_right(found, last, start, key=_time_of)]
+
+    def stored(self, side: int, key: bytes, first: int, last: int) -> list[KeptRow]:
+        """Read the rows under a key within bounds of time."""
+        found = self._stores[side].fetch_numbered(key, first, last)
+        return [_kept(side, key, *each) for each in found]
 
     def add(self, row: KeptRow) -> None:
         """Add a new row."""

@@ -117,6 +117,50 @@ def shared_key(
     return SharedKey(missing, wanted, lost)
 
 
+def identity_columns(query: str, tables: Collection[str]) -> frozenset[str] | None:
+    """Return the columns of the results of an inner query with groups that tell these apart.
+
+    The engine makes a key of the grouping columns where there is none. `None` if the results lack
+    one of these.
+    """
+    try:
+        with quiet():
+            scopes = traverse_scope(parsed(query, tables))
+            grouped = _grouping(scopes)
+            if grouped is None:
+                return None
+            if _found(exp.column(_KEY), scopes[-1], grouped, is_output=True) is not None:
+                return frozenset({_KEY})
+            names = [_name_of(part, scopes[-1], grouped) for part in _parts(grouped)]
+    except (SqlglotError, RecursionError, QueryError):
+        return None
+    return None if None in names else frozenset(name for name in names if name is not None)
+
+
+def _name_of(part: _Part, scope: Scope, grouped: Scope) -> str | None:
+    """Return what the output of a scope calls a grouping column as it is."""
+    if scope is grouped:
+        for given in _selects(scope):
+            made = given.unalias()
+            is_named = given.alias == part.alias and all(
+                column.name != part.alias for column in made.find_all(exp.Column)
+            )
+            if is_named or made.sql("spark") == part.text:
+                return given.alias_or_name
+        return None
+    below = next((each for _, each in scope.selected_sources.values()), None)
+    name = _name_of(part, below, grouped) if isinstance(below, Scope) else None
+    if name is None or len(scope.selected_sources) > 1:
+        return None
+    for given in _selects(scope):
+        made = given.unalias()
+        if given.is_star:
+            return name
+        if isinstance(made, exp.Column) and made.name == name:
+            return given.alias_or_name
+    return None
+
+
 def ranks_rows(query: str, tables: Collection[str]) -> bool:
     """Whether a query that can be read gives rows that tie one place."""
     with quiet():

@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+from msgspec import structs
 
+from kafka_pipeline.streams.spark.zone import TIME_ZONE
 from kafka_pipeline.streams.sql.analyzed_join import JoinedQuery, joined_query, name_of
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.join_bounds import EXAMPLE
-from kafka_pipeline.streams.sql.join_shape import EQUAL, PAIR, RECORD, JoinShape
+from kafka_pipeline.streams.sql.join_shape import EQUAL, PAIR, RECORD, SIDES, JoinShape
 from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.output import as_columns, shaped
 from kafka_pipeline.streams.sql.plan import require_narrow, with_column, with_time
@@ -95,14 +97,17 @@ class RunningJoin(Running[_Plan]):
         inputs = found.inputs or dict.fromkeys([found.rdd_id], work.spec.inputs[0])
         query = joined_query(found.plan, inputs, found.rdd_id, work.spec.joined_by, work.make)
         work.require_reusable(found.plan, "what is kept")
-        left, right = (self._side(query, found, side) for side in (0, 1))
+        left, right = sides = (self._side(query, found, 0), self._side(query, found, 1))
+        for name in work.spec.changing:
+            _require_kept(sides[SIDES.index(name)])
         shape = JoinShape(
             (_rows_of(left), _rows_of(right)),
-            query.spec,
+            structs.replace(query.spec, changing=work.spec.changing),
             query.is_checked,
             (_described(query, 0), _described(query, 1)),
             pa.schema([left.output.field(name) for name in query.names_of_equal]),
             query.described_equal,
+            self._reading if work.spec.changing else (),
         )
         pairs = work.empty(shape.pairs)
         given = pairs._jdf.queryExecution().analyzed()
@@ -113,6 +118,11 @@ class RunningJoin(Running[_Plan]):
         rdd_id = int(given.rdd().id())
         require_narrow(top, rdd_id)
         names = [str(column.name()).lower() for column in items(top.output())]
+        if "key" not in names and work.spec.changing:
+            raise QueryError(
+                "the join has updates, so its results must go once their rows change: let the "
+                "query give a key that identifies a row of the result"
+            )
         if query.spec.regular is not None and query.spec.keeps and "key" not in names:
             raise QueryError(
                 "a row without a partner has a result, which must go once a partner comes: let the "
@@ -121,10 +131,24 @@ class RunningJoin(Running[_Plan]):
             )
         return _Plan(
             shape,
-            (left, right),
+            sides,
             work.compiled(matches, matches._jdf.queryExecution().sparkPlan(), leaves),
             self._results(with_time(top, rdd_id, work.make), rdd_id, leaves),
         )
+
+    @property
+    def _reading(self) -> list[Any]:
+        """See `JoinShape`."""
+        spec = self.work.spec
+        return [
+            " ".join(spec.query.split()),
+            spec.format,
+            spec.schema,
+            dict(spec.schemas),
+            spec.is_lenient,
+            self.work.types_of_stages,
+            str(self._session.conf.get(TIME_ZONE)),
+        ]
 
     def _results(
         self, top: Any, rdd_id: int, leaves: Mapping[int, tuple[str, pa.Schema]]
@@ -159,6 +183,16 @@ def _rows_of(side: CompiledPlan) -> pa.Schema:
     except TypeError as error:
         raise QueryError(f"its rows cannot be kept: {error}") from error
     return rows
+
+
+def _require_kept(side: CompiledPlan) -> None:
+    """Raise `QueryError` for columns that are not kept of a record that is replaced later."""
+    lost = [name for name in ("partition", "offset", "headers") if name in side.columns]
+    if lost:
+        raise QueryError(
+            f"a join with updates cannot read {' and '.join(lost)} of these: of a former record, "
+            "only the key, value and timestamp are known"
+        )
 
 
 def _described(query: JoinedQuery, side: int) -> list[str]:

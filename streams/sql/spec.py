@@ -12,6 +12,7 @@ from kafka_pipeline.common.pipelines.specs import (
     DEFAULT_MAX_COLLECTED,
     Format,
     JoinedBy,
+    JoinSide,
     WindowsSpec,
 )
 from kafka_pipeline.common.typed_json import from_json
@@ -94,8 +95,9 @@ class QuerySpec:
     least, whatever the query says. `calendar` is the period and the zone of `CALENDAR_WINDOW`, if
     the query calls it. `processor` names the processor in errors about references. With
     `changelog`, the records are upserts by their key: a query with GROUP BY takes former ones out
-    of their groups again. `joined_by` says by what a join of inputs without bounds of time brings
-    rows together; `None` for other queries. `stages` has the queries whose results are inputs of
+    of their groups again. In a join, the records of the sides in `changing` are upserts.
+    `joined_by` says by what a join of inputs without bounds of time brings rows together; `None`
+    for other queries. `stages` has the queries whose results are inputs of
     this one, by their names in `inputs`; an `is_inner` one is such a query. The JSON of the results
     of an `is_exact` one has microseconds, and NaN and infinite numbers as text. With
     `gives_columns`, the next one runs in the same task, and `takes_columns`: see
@@ -120,6 +122,7 @@ class QuerySpec:
     calendar: tuple[str, ...] = ()
     processor: str = ""
     changelog: bool = False
+    changing: tuple[JoinSide, ...] = ()
     joined_by: JoinedBy | None = None
     stages: Mapping[str, QuerySpec] = field(default_factory=dict, hash=False)
     is_inner: bool = False

@@ -184,9 +184,18 @@ def over_stores(over: OverSpec) -> tuple[StoreBuilder[Any, Any], ...]:
     return (rows, *former, times_store(OVER), shape_store())
 
 
-def changelog_store() -> StoreBuilder[Any, Any]:
+def changelog_store(name: str = CHANGELOG) -> StoreBuilder[Any, Any]:
     """Return the definition of the store of the newest record of each key of a changelog."""
-    return table_store(CHANGELOG, serdes.bytes, serdes.bytes)
+    return table_store(name, serdes.bytes, serdes.bytes)
+
+
+def changelogs_of(join: JoinSpec) -> list[str]:
+    """Return the names of the stores of the newest records of a join's sides that change.
+
+    They are in the order of the sides. An input that is joined with itself has one.
+    """
+    names = [f"{CHANGELOG}-{side}" for side in join.changing]
+    return names[:1] if join.left == join.right else names
 
 
 def changes_store(table: str = "") -> StoreBuilder[Any, Any]:
@@ -208,7 +217,7 @@ def join_stores(join: JoinSpec) -> tuple[StoreBuilder[Any, Any], ...]:
     A row is kept as long as a partner may come that is not late.
     """
     if join.regular is not None:
-        return _regular_join_stores(join.regular)
+        return _regular_join_stores(join, join.regular)
     sides = [
         window(
             name,
@@ -226,9 +235,12 @@ def join_stores(join: JoinSpec) -> tuple[StoreBuilder[Any, Any], ...]:
     return (*sides, *waiting, times_store(JOIN).spread("numbered_times"), shape_store())
 
 
-def _regular_join_stores(regular: RegularJoinSpec) -> tuple[StoreBuilder[Any, Any], ...]:
+def _regular_join_stores(
+    join: JoinSpec, regular: RegularJoinSpec
+) -> tuple[StoreBuilder[Any, Any], ...]:
+    changelogs = [changelog_store(name) for name in changelogs_of(join)]
     if regular.stage == "rows":
-        return ()
+        return (*changelogs,)
     retention_ms = _FOREVER_MS if regular.kept_ms is None else regular.kept_ms + 1
     sides = [
         window(
@@ -244,4 +256,5 @@ def _regular_join_stores(regular: RegularJoinSpec) -> tuple[StoreBuilder[Any, An
         for name in ROWS
     ]
     times = () if regular.ttl_ms is None else (times_store(JOIN),)
-    return (*sides, *times, shape_store())
+    front = changelogs if regular.stage == "whole" else ()
+    return (*front, *sides, *times, shape_store())

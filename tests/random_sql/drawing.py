@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from tests.random_sql.aggregates import Aggregates, Records
+from tests.random_sql.drawn_changes import joined_changes
 from tests.random_sql.drawn_joins import join, joined_groups, regular_join
 from tests.random_sql.drawn_windows import GRACE_MIN, table_function, window
 from tests.random_sql.expressions import Drawing, Expression, column
@@ -261,9 +262,8 @@ def _nested(chance: random.Random) -> Query:
 
 def _chains(chance: random.Random) -> Query:
     """Draw groups of upserts that another processor gives."""
-    draw = chance.choice(
-        (_groups, _groups, _windows, _best, regular_join, _changes, _distinct_changes)
-    )
+    of_changes = (_changes, _distinct_changes, joined_changes)
+    draw = chance.choice((_groups, _groups, _windows, _best, regular_join, *of_changes))
     return again(chance, lambda: draw(chance), processors=chance.choice((2, 2, 3)))
 
 
@@ -282,6 +282,7 @@ SHAPES: Mapping[str, Callable[[random.Random], Query]] = {
     "changes": _changes,
     "best_changes": _best_changes,
     "distinct_changes": _distinct_changes,
+    "joined_changes": joined_changes,
     "nested": _nested,
     "chains": _chains,
 }

@@ -126,7 +126,7 @@ class _Inputs:
         return Record(topic, partition, key, self._value(topic), now - back)
 
     def _value(self, topic: str) -> bytes | None:
-        if self._chance.random() < (0.25 if self._query.changelog else 0.06):
+        if self._chance.random() < (0.25 if self._query.has_upserts(topic) else 0.06):
             return None
         schema = self._query.inputs.get(topic) or self._query.topic_tables[topic]
         return as_json(object_of(dict(schema), self._chance)).encode()

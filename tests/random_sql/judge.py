@@ -126,7 +126,7 @@ def _text(query: Query) -> str:
             last += f", unix_millis({column}) AS __{side}"
         again += ", __start, __end"
     marks = {
-        "«time»": f", unix_millis({time}) AS __time",
+        "«time»": "" if query.changes else f", unix_millis({time}) AS __time",
         "«last»": last,
         "«again»": again,
         "«window end»": ", unix_millis(w.start) AS __start, unix_millis(w.end) AS __end",
@@ -153,7 +153,7 @@ def _define(session: SparkSession, query: Query, inputs: Inputs) -> None:
             taken[record.topic].append((*row, number))
     for topic, rows in taken.items():
         rows.sort(key=lambda row: row[4])
-        if query.changelog:
+        if query.has_upserts(topic):
             rows = [row for row in {row[0]: row for row in rows}.values() if row[1] is not None]
         frame = _parsed(session, rows, _RECORD, query.inputs[topic])
         if calendar := calendar_of(query.window):
@@ -211,7 +211,7 @@ def _change(versions: list[list[Any]], record: Record, number: int) -> None:
 
 def _is_left_out(query: Query, record: Record) -> bool:
     """Whether a record is rejected, or dropped since a group is one of keys and it has none."""
-    needs_key = query.groups_by_key or query.changelog
+    needs_key = query.groups_by_key or query.has_upserts(record.topic)
     return (record.is_bad and query.uses_a_field) or (record.key is None and needs_key)
 
 

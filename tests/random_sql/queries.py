@@ -112,7 +112,8 @@ class Query:
 
     `source` is what follows FROM, with marks. `inputs` has the schemas of the inputs by topic, and
     `topic_tables` those of the tables that follow a topic; `files` has the rows of lookup tables.
-    With `changelog`, records are upserts. A join without bounds of time has a `ttl`.
+    With `changelog`, records are upserts. A join without bounds of time has a `ttl`. If it
+    `changes`, a side has rows that are replaced; records of the topics in `upserts` are upserts.
     """
 
     shape: Shape
@@ -137,6 +138,8 @@ class Query:
     joined: tuple[str, ...] = ()
     """The inputs of a SELECT that groups what it joins, or joins more than two of them."""
     changelog: bool = False
+    upserts: tuple[str, ...] = ()
+    changes: bool = False
     again: Again | None = None
     nesting: str = ""
     """`cte` or `subquery`: where WHERE and the source are."""
@@ -162,7 +165,7 @@ class Query:
         if self.again is not None:
             return True
         if self.shape is Shape.JOIN:
-            return self.takes_back
+            return self.takes_back or self.changes
         if self.shape is Shape.DISTINCT:
             return self.changelog
         return self.shape in (Shape.GROUPS, Shape.BEST) and not self.on_close
@@ -181,7 +184,12 @@ class Query:
     def has_time(self) -> bool:
         """Whether the documentation says which time each result has."""
         is_open = self.shape in (Shape.DISTINCT, Shape.BEST) or self.shows_one_side
-        return not is_open and not self.changelog and self.again is None
+        is_open |= self.changelog or self.changes
+        return not is_open and self.again is None
+
+    def has_upserts(self, topic: str) -> bool:
+        """Whether a record of a topic replaces the former one of its key."""
+        return self.changelog or topic in self.upserts
 
     @property
     def uses_a_field(self) -> bool:
@@ -310,8 +318,10 @@ class Query:
             for (name, own), target in zip(processors, targets, strict=True)
         ]
         sources: dict[str, Any] = {name: name for name in (*self.inputs, *self.topic_tables)}
-        if self.changelog:
-            sources = {name: {"topic": name, "changelog": True} for name in sources}
+        sources = {
+            name: {"topic": name, "changelog": True} if self.has_upserts(name) else topic
+            for name, topic in sources.items()
+        }
         return json.dumps({"sources": sources, "processors": found}, ensure_ascii=False)
 
     def smaller(self) -> Iterator[Query]:

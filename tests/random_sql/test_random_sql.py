@@ -158,6 +158,7 @@ def test_queries_have_all_that_they_should() -> None:
     ):
         assert part in text, part
     assert {query.changelog for query in queries} == {True, False}
+    assert {query.upserts for query in queries if query.changes} >= {("orders",), ("payments",)}
     assert {query.ttl for query in queries} == {"", "none", "20000 d"}
     assert {query.again.processors for query in queries if query.again is not None} == {1, 2, 3}
     assert {query.on_close for query in queries if query.window is not None} == {True, False}

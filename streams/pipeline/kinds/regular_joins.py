@@ -20,8 +20,10 @@ from kafka_pipeline.common.pipelines.specs import (
 )
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.group_keys import GRACE, LATE_TO
+from kafka_pipeline.streams.pipeline.kinds.kind import logged
 from kafka_pipeline.streams.pipeline.kinds.spark import through_topic, with_late
 from kafka_pipeline.streams.sql.join_bounds import EXAMPLE
+from kafka_pipeline.streams.sql.state_stores import join_stores
 
 _FOREVER = "none"
 TTL = Text(
@@ -90,9 +92,9 @@ def processors_of_join(
     assert isinstance(spec, SqlSpec)
     rows = structs.replace(join, regular=structs.replace(regular, stage="rows"))
     front = structs.replace(spec, join=rows)
-    names = config.topic_names
+    names, stores = config.topic_names, logged(join_stores(rows))
     found = through_topic(
-        processor, front, JOIN_TOPIC, join.late_to, file, names, (), problems, entry
+        processor, front, JOIN_TOPIC, join.late_to, file, names, stores, problems, entry
     )
     return [*found]
 
@@ -108,8 +110,12 @@ def joined_by(join: JoinSpec | None) -> JoinedBy | None:
 
 def kept_rows(join: JoinSpec, regular: RegularJoinSpec) -> tuple[str, ...]:
     """Return the records that a regular join keeps, and for how long, in words."""
+    names = {"left": join.left, "right": join.right}
+    changing = " and ".join(dict.fromkeys(names[side] for side in join.changing))
+    upserts = (f"the last record of each key of {changing}",) if changing else ()
     if regular.stage == "rows":
-        return ()
+        return upserts
     inputs = " and ".join(dict.fromkeys((join.left, join.right)))
     long = "forever" if regular.kept_ms is None else f"for {spoken(regular.kept_ms)}"
-    return (f"the records of {inputs}, {long}",)
+    rows = f"the records of {inputs}, {long}"
+    return (*upserts, rows) if regular.stage == "whole" else (rows,)

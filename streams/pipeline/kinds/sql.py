@@ -204,11 +204,12 @@ class Sql(Spark[SqlSpec]):
         found = super().processors(entry, spec, file, config, problems)
         if spec.join is not None:
             (processor,) = found
-            return processors_of_join(processor, spec.join, file, config, problems, entry)
+            found = processors_of_join(processor, spec.join, file, config, problems, entry)
+            return _with_strict_back(found) if spec.join.changing and len(found) > 1 else found
         if spec.over is not None:
             (processor,) = found
             return processors_of_over(processor, spec.over, file, config, problems, entry)
-        return _with_strict_groups(found) if spec.changelog and len(found) > 1 else found
+        return _with_strict_back(found) if spec.changelog and len(found) > 1 else found
 
     def takes_inputs_as_they_come(self, spec: SqlSpec) -> bool:
         """See `Kind`: in joins and frames, the order of time says what is late."""
@@ -314,6 +315,7 @@ class Sql(Spark[SqlSpec]):
             stages={name: self.query(stage) for name, stage in spec.stages.items()},
             is_inner=spec.is_inner,
             changelog=spec.changelog,
+            changing=spec.join.changing if spec.join is not None else (),
         )
 
     def said(self, entry: Entry, message: str) -> str:
@@ -321,11 +323,11 @@ class Sql(Spark[SqlSpec]):
         return entry.stages[0].placed(message) if entry.stages else message
 
 
-def _with_strict_groups(processors: Sequence[PipelineProcessor]) -> list[PipelineProcessor]:
+def _with_strict_back(processors: Sequence[PipelineProcessor]) -> list[PipelineProcessor]:
     """Return the processors of a query over a changelog, the last of which rejects nothing.
 
     The first one keeps the rows that it sends, and takes each of them out again later. So if the
-    last one rejected a row, that row would be taken out of a group that never had it.
+    last one rejected a row, that row would be taken out of where it never was.
     """
     *front, back = processors
     return [*front, replace(back, on_error=OnError.FAIL, max_dead_letters_per_minute=None)]

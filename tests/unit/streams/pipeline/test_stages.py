@@ -145,7 +145,7 @@ REFUSED = {
     ),
     "a join of updates": (
         f"SELECT h.n FROM source s JOIN ({HOURS}) h ON s.key = h.key AND s.timestamp = h.timestamp",
-        '"Final": it reads updates of "Final.h", and a join of two inputs would give',
+        '"Final": it reads updates of "Final.h", and a join with bounds of time would',
     ),
     "groups of a join that takes results back": (
         "SELECT n AS key, count(*) AS c FROM (SELECT l.key, l.n FROM source l LEFT JOIN source r "

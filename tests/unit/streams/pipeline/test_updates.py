@@ -389,7 +389,7 @@ def test_a_count_reads_groups_that_have_closed() -> None:
     assert changelogs(load(first + COUNTER)) == []
 
 
-def test_a_join_of_updates_is_refused() -> None:
+def test_a_join_with_bounds_of_time_of_updates_is_refused() -> None:
     text = f"""
 sources: {{prices: prices}}
 processors:
@@ -404,7 +404,7 @@ processors:
   to: [sink]
 """
     (problem,) = problems_in(text)
-    assert 'it reads updates of "First", and a join of two inputs would give a result' in problem
+    assert 'it reads updates of "First", and a join with bounds of time would give' in problem
     assert "or join tables in the DSL, with Table.join, or let" in problem
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+from msgspec import structs
 
 from kafka_pipeline.common.pipelines.specs import JoinSpec
 from kafka_pipeline.streams.sql.join_shape import EMPTY, EQUAL, MATCHES, PAIR, RECORD, JoinShape
@@ -24,8 +25,8 @@ class FakeJoin:
     """Joins inputs with the columns id, n and x.
 
     Rows meet by `n`, unless they meet by key alone. With a check, the `x` of the left side must be
-    smaller. A pair has the ids of both as its key, or that of the left side, if the query says so.
-    A negative `x` fails in SELECT.
+    smaller. A pair has the ids of both as its key, or that of the left side, if the query says so,
+    and perhaps `n`. A negative `x` fails in SELECT.
     """
 
     def __init__(self, spec: QuerySpec, join: JoinSpec) -> None:
@@ -34,6 +35,7 @@ class FakeJoin:
         by_key = ["key"] if spec.joined_by == "key and columns" else []
         self._only = join.regular.only
         self._key_is_left = "SELECT o.id AS key" in spec.query
+        self._key_has_n = ".n) AS key" in spec.query
         is_checked = "p.x > o.x" in spec.query
         decides = bool(join.keeps) or self._only is not None
         self._filters = is_checked and not decides
@@ -45,7 +47,7 @@ class FakeJoin:
         self.fields = (None, None)
         self.shape = JoinShape(
             (left, right),
-            join,
+            structs.replace(join, changing=spec.changing),
             is_checked and decides,
             (NAMES, NAMES),
             pa.schema([(f"{EQUAL}0", pa.int32())]) if self._by_columns else EMPTY,
@@ -98,6 +100,8 @@ class FakeJoin:
 
     def _key(self, pair: dict[str, Any]) -> bytes | None:
         ids = [pair["left_id"], pair["right_id"]][: 1 if self._key_is_left else 2]
+        if self._key_has_n:
+            ids += [None if n is None else str(n) for n in (pair["left_n"], pair["right_n"])]
         given = [each for each in ids if each is not None]
         return "-".join(given).encode() if given else None
 

@@ -258,3 +258,14 @@ def test_rows_meet_by_what_must_be_equal(
 def test_other_queries_are_refused(shared: OpenedOnce, query: str, reason: str) -> None:
     with pytest.raises(QueryError, match=reason):
         Job(pipeline(query, "ttl: none", SCHEMA), shared)
+
+
+@pytest.mark.parametrize("column", ["partition", "offset", "headers"])
+def test_only_what_is_kept_of_a_record_can_be_read_of_a_side_that_changes(
+    shared: OpenedOnce, column: str
+) -> None:
+    query = f"SELECT o.key, o.{column} AS at FROM orders o JOIN payments p ON o.key = p.key"
+    text = pipeline(query, "ttl: none", SCHEMA)
+    changing = text.replace("orders: orders", "orders: {topic: orders, changelog: true}")
+    with pytest.raises(QueryError, match=f"a join with updates cannot read {column} of these"):
+        Job(changing, shared)

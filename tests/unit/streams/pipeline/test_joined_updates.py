@@ -1,0 +1,260 @@
+"""Joins without bounds of time whose inputs are updates: what they become, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import ArcKind, OnError
+from kafka_pipeline.common.pipelines.specs import SqlSpec
+from tests.unit.streams.pipeline.loading import load, problems_in
+
+GROUPS = "(SELECT a, b, count(*) AS c FROM orders GROUP BY a, b)"
+ONE_GROUP = "(SELECT a AS g, sum(n) AS s FROM orders GROUP BY a)"
+
+
+def pipeline(query: str, *, upserts: str = "orders payments", more: str = "") -> str:
+    """Return a pipeline whose processor P joins orders and payments."""
+    names = [each for each in ("orders", "payments") if each in query]
+    inputs = ", ".join(names)
+    sources = "".join(
+        f"  {name}: {{topic: {name}, changelog: {str(name in upserts.split()).lower()}}}\n"
+        for name in names
+    )
+    return f"""
+sources:
+{sources}
+processors:
+- id: P
+  type: sql
+  from: [{inputs}]
+  format: json
+  schema: a STRING, b STRING, n INT
+  query: "{query}"
+  ttl: none
+  on_error: skip
+  to: [sink]
+  {more}
+"""
+
+
+def spec_of(made: Pipeline, id_: str) -> SqlSpec:
+    spec = made.processor(id_).spec
+    assert isinstance(spec, SqlSpec)
+    return spec
+
+
+def changing(made: Pipeline, id_: str) -> tuple[str, ...]:
+    join = spec_of(made, id_).join
+    assert join is not None
+    return join.changing
+
+
+def stores(made: Pipeline) -> Mapping[str, set[str]]:
+    return {each.id: {store.name for store in each.stores} for each in made.processors}
+
+
+def test_the_processor_in_front_of_the_topic_keeps_the_newest_records() -> None:
+    made = load(
+        pipeline(
+            "SELECT concat_ws('|', o.key, p.key, o.n) AS key, o.a FROM orders o "
+            "LEFT JOIN payments p ON o.n = p.n"
+        )
+    )
+    assert stores(made) == {
+        "P-rows": {"changelog-left", "changelog-right"},
+        "P": {"left", "right", "shape"},
+    }
+    assert changing(made, "P-rows") == changing(made, "P") == ("left", "right")
+    parameters = [spec_of(made, id_).parameters for id_ in ("P-rows", "P")]
+    assert parameters == [
+        {"reads": "upserts", "gives": "rows to join"},
+        {"joins": "orders and payments"},
+    ]
+    found = {each.id: each.on_error is OnError.FAIL for each in made.processors}
+    assert found == {"P-rows": False, "P": True}
+    assert made.processor("P").gives == {"sink": ArcKind.UPSERTS}
+
+
+def test_a_join_by_keys_keeps_them_itself() -> None:
+    query = "SELECT o.key, o.a FROM orders o LEFT SEMI JOIN payments p ON o.key = p.key"
+    made = load(pipeline(query, upserts="payments"))
+    assert stores(made) == {"P": {"changelog-right", "left", "right", "shape"}}
+    assert made.processor("P").on_error is OnError.SKIP
+    assert made.processor("P").gives == {"sink": ArcKind.UPSERTS}
+    made = load(pipeline(query, upserts=""))
+    assert changing(made, "P") == ()
+    assert made.processor("P").gives == {}
+
+
+def test_an_input_that_is_joined_with_itself_is_kept_once() -> None:
+    key = "concat_ws('|', o.key, p.key, o.n) AS key"
+    made = load(pipeline(f"SELECT {key} FROM orders o JOIN orders p ON o.n = p.n"))
+    assert stores(made)["P-rows"] == {"changelog-left"}
+    assert changing(made, "P") == ("left", "right")
+
+
+def test_deletions_pass_through_what_is_in_front_of_a_join() -> None:
+    text = pipeline("SELECT o.key, o.a, p.b FROM Passed o JOIN payments p ON o.key = p.key")
+    text = text.replace("sources:\n", "sources:\n  orders: {topic: orders, changelog: true}\n")
+    text = text.replace("topic: payments, changelog: true", "topic: payments")
+    text += """
+- {id: Passed, type: sql, from: [orders], format: json, schema: a STRING,
+   query: "SELECT key, a FROM orders WHERE a > 'b'", to: [P]}
+"""
+    made = load(text)
+    assert spec_of(made, "Passed").changelog
+    assert changing(made, "P") == ("left",)
+
+
+ACCEPTED = {
+    "the table is found by its key": (
+        "SELECT o.a AS key, p.b FROM orders o JOIN payments p ON o.n = p.key",
+        "payments",
+        False,
+    ),
+    "the key has what rows meet by": (
+        "SELECT o.key || o.n AS key, p.a FROM orders o LEFT JOIN payments p ON o.n = p.n AND "
+        "p.key = o.key || ''",
+        "orders payments",
+        False,
+    ),
+    "groups by what rows meet by": (
+        f"SELECT o.key, t.s FROM {ONE_GROUP} t RIGHT JOIN payments o ON t.g = o.key",
+        "payments",
+        True,
+    ),
+    "groups of which the key has all columns": (
+        f"SELECT concat(t.a, '|', t.b) AS key, p.n FROM {GROUPS} t LEFT JOIN payments p USING (a)",
+        "",
+        True,
+    ),
+    "rows that have a partner": (
+        f"SELECT g AS key, s FROM {ONE_GROUP} t LEFT SEMI JOIN payments p ON p.a = t.g",
+        "",
+        True,
+    ),
+    "columns with other names above the join": (
+        "SELECT k AS key, b FROM (SELECT o.key AS k, p.b FROM orders o JOIN (SELECT upper(a) AS "
+        "u, b FROM payments) p ON o.key = p.u)",
+        "orders",
+        False,
+    ),
+    "a condition in WHERE": (
+        "SELECT p.key, o.n FROM orders o, payments p WHERE o.a = p.key",
+        "payments",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("query", "upserts", "has_stage"), ACCEPTED.values(), ids=ACCEPTED)
+def test_a_key_that_tells_results_apart_is_accepted(
+    query: str, upserts: str, has_stage: bool
+) -> None:
+    made = load(pipeline(query, upserts=upserts))
+    assert changing(made, "P")
+    assert made.processor("P").gives == {"sink": ArcKind.UPSERTS}
+    assert any(id_.startswith("P.t") for id_ in stores(made)) == has_stage
+
+
+REFUSED = {
+    "no key": (
+        "SELECT o.a FROM orders o JOIN payments p ON o.n = p.key",
+        "payments",
+        "gives no column key. Give a key that is made of p.key, and of what identifies a record of "
+        "orders, such as concat_ws('|', p.key, …) AS key",
+    ),
+    "a key of the other side": (
+        "SELECT o.key, p.a FROM orders o JOIN payments p ON o.n = p.n",
+        "payments",
+        "has a key that does not have key of payments, so it does not say which row of that a "
+        "result is of. Give a key that is made of p.key and p.n, and of what identifies a record "
+        "of orders, such as concat_ws('|', p.key, p.n, …) AS key",
+    ),
+    "rows that move": (
+        "SELECT o.key, p.a FROM orders o LEFT JOIN payments p ON o.n = p.key",
+        "orders payments",
+        "has a key that does not have key of payments",
+    ),
+    "rows that move, next to a side that does not count": (
+        "SELECT o.key, o.a FROM orders o LEFT ANTI JOIN payments p ON o.n = p.n",
+        "orders payments",
+        "has a key without the columns by which rows meet. When an update changes them, the former "
+        "result is deleted by another task than the one that gives the new one, in any order. Give "
+        "a key that is made of o.key and o.n",
+    ),
+    "both sides move": (
+        "SELECT concat(o.key, '|', p.key) AS key FROM orders o JOIN payments p ON o.n = p.n",
+        "orders payments",
+        "has a key without the columns by which rows meet",
+    ),
+    "records whose rows the key does not have": (
+        "SELECT p.key, o.a FROM orders o JOIN payments p ON o.n = p.n",
+        "payments",
+        "has a key without the columns by which rows meet",
+    ),
+    "a column of which it is not clear whose it is": (
+        "SELECT concat(o.key, '|', p.key) AS key, n FROM orders o JOIN payments p ON o.n = b",
+        "orders payments",
+        "has a key without the columns by which rows meet",
+    ),
+    "groups that do not give their columns": (
+        "SELECT t.c AS key FROM (SELECT a, count(*) AS c FROM orders GROUP BY a, b) t JOIN "
+        "payments p ON t.a = p.key",
+        "payments",
+        "joins p.t, whose rows are told apart by grouping columns that it does not give",
+    ),
+    "a table": (
+        "SELECT p.key, o.a FROM orders o JOIN payments p ON o.key = p.key JOIN names s ON s.a = "
+        "p.a",
+        "payments",
+        "the rows of a table may be others by then: join the table in a query before or after it",
+    ),
+}
+
+
+@pytest.mark.parametrize(("query", "upserts", "reason"), REFUSED.values(), ids=REFUSED)
+def test_a_join_that_could_not_take_results_back_is_refused(
+    query: str, upserts: str, reason: str
+) -> None:
+    tables = "tables: {names: {topic: names, schema: 'a STRING', global: true}}"
+    text = pipeline(query, upserts=upserts, more=tables if "names" in query else "")
+    (problem,) = problems_in(text.replace("sources:\n", "sources:\n  names: names\n"))
+    assert '"P": it joins updates of ' in problem
+    assert reason in problem
+
+
+def test_updates_without_a_key_cannot_be_joined() -> None:
+    first = "SELECT max(n) AS key, a FROM orders GROUP BY a"
+    text = pipeline("SELECT p.key, f.a FROM First f JOIN payments p ON f.a = p.key", upserts="")
+    text = text.replace("sources:\n", "sources:\n  orders: orders\n")
+    text += f"""
+- {{id: First, type: sql, from: [orders], format: json, schema: "a STRING, n INT",
+   query: "{first}", to: [P]}}
+"""
+    (problem,) = problems_in(text)
+    assert 'nothing tells which former one each of them replaces: "First" gives a key' in problem
+
+
+def test_a_query_may_group_a_join_of_which_both_sides_change() -> None:
+    inner = (
+        "SELECT concat_ws('|', o.key, p.key, o.n) AS key, o.a, p.b FROM orders o JOIN payments p "
+        "ON o.n = p.n"
+    )
+    query = f"SELECT b AS key, count(*) AS c FROM ({inner}) j GROUP BY b"
+    made = load(pipeline(query))
+    assert spec_of(made, "P-rows").changelog
+    assert made.processor("P.j").gives == {"P": ArcKind.UPSERTS}
+    (problem,) = problems_in(pipeline(query, upserts="orders"))
+    assert '"P.j" takes back what replaced rows gave, and two rows may have one key' in problem
+    assert "Put that part of the query into a processor of its own" in problem
+
+
+def test_change_events_are_joined_behind_a_query_of_their_own() -> None:
+    query = "SELECT o.key, p.a FROM orders o JOIN payments p ON o.key = p.key"
+    text = pipeline(query).replace("changelog: true", "format: debezium", 1)
+    (problem,) = problems_in(text)
+    assert "Read that in a query of its own, such as SELECT * FROM its name" in problem
