@@ -120,9 +120,10 @@ def _equality(chance: random.Random, sides: dict[str, _Side]) -> tuple[str, str]
     if pairs:
         return chance.choice(pairs)
     left, right = (
-        f"CAST({alias}.{chance.choice([*side.columns])} AS STRING)" for alias, side in sides.items()
+        chance.choice([name for name, kind in side.columns.items() if kind in GROUPABLE])
+        for side in sides.values()
     )
-    return left, right
+    return f"CAST(o.{left} AS STRING)", f"CAST(p.{right} AS STRING)"
 
 
 def _plain(text: str, kind: str) -> Expression:
