@@ -32,7 +32,6 @@ QUEUE = "streaming"
 """The only queue."""
 
 START_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 30.0
 _MASTER, _EXECUTOR = "ExecutorLauncher", "YarnCoarseGrainedExecutorBackend"
 
 
@@ -114,13 +113,8 @@ def yarn_cluster(folder: Path, nodes: int, memory_mb: int) -> Iterator[YarnClust
             time.sleep(0.2)
         yield cluster
     finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.communicate()
 
 
 def _check_host_name() -> None:
