@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import cycle, pairwise
+from itertools import pairwise
 from typing import Any
 
 import structlog
@@ -68,7 +68,7 @@ class ManagedConsumer:
         """
         self._settings = settings
         self._rest_settings = rest_settings
-        self._servers = cycle(settings["bootstrap.servers"].split(","))
+        self._scouts_sent = 0
         self._is_at_rest = self._is_roused = False
         self._active_s = time.monotonic()
         """When records or partitions last came."""
@@ -106,8 +106,10 @@ class ManagedConsumer:
         It begins with the next of the brokers in the configuration: with three, of which one is cut
         off, the second one at the latest finds what that one does not know.
         """
-        first = {"bootstrap.servers": next(self._servers)}
-        return Scout(self._settings_now() | first, partitions)
+        servers = self._settings["bootstrap.servers"].split(",")
+        first = servers[self._scouts_sent % len(servers)]
+        self._scouts_sent += 1
+        return Scout(self._settings_now() | {"bootstrap.servers": first}, partitions)
 
     @property
     def client(self) -> Consumer:
