@@ -24,7 +24,7 @@ _Loss = tuple[tuple[str, ...], str]
 _Find = Callable[[Any], _Loss | None]
 
 _NUMBERS: Any = (int, float, Decimal)
-_LIMITS: Mapping[str, Any] = {
+LIMITS: Mapping[str, Any] = {
     "int": 2**31,
     "long": 2**63,
     "float": 3.4028235677973366e38,
@@ -69,9 +69,9 @@ class _Finders:
             case "boolean":
                 return _boolean
             case "int" | "long" as base:
-                return partial(_whole, base, _LIMITS[base])
+                return partial(_whole, base, LIMITS[base])
             case "float" | "double" as base:
-                return partial(_real, base, _LIMITS[base])
+                return partial(_real, base, LIMITS[base])
             case "union":
                 return self._of_union(members_of(schema))
             case "array":

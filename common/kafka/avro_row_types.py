@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from kafka_pipeline.common.kafka.avro_losses import LIMITS
 from kafka_pipeline.common.kafka.avro_types import (
     base_type,
     members_of,
@@ -21,12 +22,11 @@ from kafka_pipeline.common.kafka.avro_types import (
 )
 from kafka_pipeline.common.kafka.avro_values import is_binary, time_writer, writer_of
 
-_LARGEST_FLOAT = 3.4028235677973366e38
 _PLAIN: Mapping[str, Any] = {
     "boolean": bool,
-    "int": Annotated[int, Meta(ge=-(2**31), lt=2**31)],
-    "long": Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)],
-    "float": Annotated[float, Meta(gt=-_LARGEST_FLOAT, lt=_LARGEST_FLOAT)],
+    "int": Annotated[int, Meta(ge=-LIMITS["int"], lt=LIMITS["int"])],
+    "long": Annotated[int, Meta(ge=-LIMITS["long"], le=LIMITS["long"] - 1)],
+    "float": Annotated[float, Meta(gt=-LIMITS["float"], lt=LIMITS["float"])],
     "double": float,
     "string": str,
 }
@@ -50,9 +50,7 @@ def row_reader(schema: Any) -> RowReader | None:
     """Return how to read rows of a record's schema; `None` if it has defaults of another type."""
     named = named_in(schema)
     record = resolved_type(schema, named)
-    if base_type(record) != "record" or any(
-        "default" in field and is_binary(field["type"], named) for field in record["fields"]
-    ):
+    if base_type(record) != "record" or _has_binary_default(record, named):
         return None
     converts = {}
     types = {}
@@ -74,6 +72,11 @@ def row_reader(schema: Any) -> RowReader | None:
         return row
 
     return RowReader(read, not converts)
+
+
+def _has_binary_default(record: Any, named: Mapping[str, Any]) -> bool:
+    """Whether a default is text whose characters are bytes, which fastavro does not know."""
+    return any("default" in each and is_binary(each["type"], named) for each in record["fields"])
 
 
 def _struct(record: Any, types: Mapping[str, Any]) -> Any:
@@ -106,10 +109,9 @@ def _type(schema: Any, named: Mapping[str, Any], within: tuple[str, ...]) -> Any
             return dict[str, _type(schema["values"], named, within)]  # type: ignore[misc]
         case "record" if schema["name"] not in within:
             inner = (*within, schema["name"])
-            fields = schema["fields"]
-            if any("default" in each and is_binary(each["type"], named) for each in fields):
+            if _has_binary_default(schema, named):
                 raise _OtherTypeError
-            types = {each["name"]: _type(each["type"], named, inner) for each in fields}
+            types = {each["name"]: _type(each["type"], named, inner) for each in schema["fields"]}
             return _struct(schema, types)
         case base if base in _PLAIN and not (isinstance(schema, dict) and time_writer(schema)):
             return _PLAIN[base]

@@ -5,7 +5,6 @@ Needs the extra `schemaregistry`.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -81,8 +80,11 @@ class AvroRowWriter(AvroWriter):
         """See `AvroWriter`."""
         frame, schema, name = self._found or self._find()
         if self._reader is not None:
-            with suppress(msgspec.MsgspecError, ValueError, TypeError):
+            try:
                 row = self._reader.read(value)
+            except (msgspec.MsgspecError, ValueError, TypeError):
+                pass  # what is wrong, if anything, is found below
+            else:
                 if self._reader.is_checked:
                     return self._write(frame, schema, name, row)
                 return super().__call__(row)

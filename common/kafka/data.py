@@ -110,11 +110,8 @@ class PartitionReader:
         follow_leaders(settings)
         self._settings = settings
         self._expect_commits()
-        self._consumer = (
-            ManagedConsumer(settings, SILENCE_S, _AT_REST)
-            if brokers
-            else ManagedConsumer(settings, None)
-        )
+        silence_s, at_rest = (SILENCE_S, _AT_REST) if brokers else (None, {})
+        self._consumer = ManagedConsumer(settings, silence_s, at_rest)
 
     @property
     def group_metadata(self) -> Any:

@@ -34,7 +34,7 @@ _LOOK_S = 1.0
 def start_session(settings: Mapping[str, str], wait: LongWait | None = None) -> SparkSession:
     """Return a session with these settings, and no others. Raises whatever Spark raises.
 
-    `wait` tells of a start that takes long.
+    `wait` logs that a start takes long.
 
     This process and Spark's workers have the session's time zone from then on, UTC by default.
     Raises `UnavailableError` if the host does not have it.

@@ -35,17 +35,11 @@ from kafka_pipeline.common.protocol.messages import Report
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.unit.admin.beats import COUNT, leader, look, report, running
+from tests.waiting import wait_until
 
 PLACES = Places(port=9, console_port=None, task_managers=1)
 FORWARD = "- {id: A, type: forward, to: [sink]}\n"
 ROOT = Path(__file__).parents[3]
-
-
-def wait_until(condition: Callable[[], bool], limit_s: float = 30) -> None:
-    deadline_s = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 @pytest.fixture

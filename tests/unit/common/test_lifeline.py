@@ -13,7 +13,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.control import ControlReader, ReportWriter
 from kafka_pipeline.common.kafka.lifeline import LOSS_TIMEOUT_S, Lifeline
 from tests.unit.common.config_texts import BASE, load
-from tests.unit.common.waiting import wait_until
+from tests.waiting import wait_until
 
 NOWHERE = load(BASE.replace("9092", "1"))
 

@@ -16,7 +16,7 @@ from kafka_pipeline.common.kafka.control import ControlReader
 from kafka_pipeline.common.kafka.lifeline import LOSS_TIMEOUT_S, Lifeline
 from kafka_pipeline.common.kafka.managed_consumer import REST_AFTER_S, ManagedConsumer
 from tests.unit.common.fake_consumer import FakeConsumer
-from tests.unit.common.waiting import wait_until
+from tests.waiting import wait_until
 
 LINES, WORDS = ("lines", 0), ("words", 0)
 SETTINGS: dict[str, Any] = {"bootstrap.servers": "one:1,two:2"}
