@@ -136,12 +136,13 @@ class PipelineThread:
         if self._channel.is_lost:
             raise ConnectionError("the TaskManager's driver is gone")
         # Events may come from the driver, another thread or the brokers, but the loop can only wait
-        # for one of them at a time.
+        # for one of them at a time. If all tasks are busy, records can wait in the consumer.
         is_busy = self._background.is_busy or self._operations.has_calls
         has_room, wait_s = self._consumers.have_room, self._wait_s()
         self._read_commands(0 if is_busy or has_room else wait_s)
         if is_busy:
-            wait_s = min(wait_s, BUSY_WAIT_S) if has_room else wait_s
+            fetches_soon = has_room and self._state.awaits_records
+            wait_s = min(wait_s, BUSY_WAIT_S) if fetches_soon else wait_s
         self._handle_done(wait_s if is_busy else 0)
         self._fetch(0 if is_busy else wait_s)
         self._tick()

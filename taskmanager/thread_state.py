@@ -120,6 +120,14 @@ class PipelineThreadState:
         return self._entries[task].reason
 
     @property
+    def awaits_records(self) -> bool:
+        """Whether any task would begin a turn if it had records."""
+        return any(
+            entry.phase is Phase.IDLE and entry.task not in self._to_turn
+            for entry in self._entries.values()
+        )
+
+    @property
     def next_due_ms(self) -> int | None:
         """When the next `ThreadTick` is needed, by current knowledge."""
         due = [ms for task in self._timed if (ms := self._due(self._entries[task])) is not None]

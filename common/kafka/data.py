@@ -31,10 +31,16 @@ from kafka_pipeline.common.kafka.stall_watch import SILENCE_S
 from kafka_pipeline.common.kafka.topic_watch import Describer, TopicIdWatch
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 
-# librdkafka's defaults wait up to 1 s; these wait milliseconds.
-_LOW_LATENCY = {"fetch_wait_max_ms": 10, "fetch_queue_backoff_ms": 5, "fetch_error_backoff_ms": 50}
+# librdkafka's defaults wait up to 1 s; these wait milliseconds. To fetch each record by itself would
+# take more CPU time than to process it, so brokers wait for more.
+_LOW_LATENCY = {
+    "fetch_wait_max_ms": 10,
+    "fetch_min_bytes": 16_384,
+    "fetch_queue_backoff_ms": 5,
+    "fetch_error_backoff_ms": 50,
+}
 # Brokers answer at once when a record comes. Only ends, and partitions that are added, wait longer.
-_AT_REST = {"fetch.wait.max.ms": 500}
+_AT_REST = {"fetch.wait.max.ms": 500, "fetch.min.bytes": 1}
 # The largest possible response. With the default, 100 MB, a record of that size would stop the
 # consumer forever.
 _MAX_RESPONSE_BYTES = 2_147_483_647

@@ -105,7 +105,7 @@ def _result_type(
     session: SparkSession, spec: QuerySpec, tables: Tables, code: UserCode, shared: SharedTables
 ) -> str:
     work = QuerySession(new_session(session), spec, code)
-    work.enter_thread()
+    work.begin_planning()
     found = work.result(tables.rows).json()
     shared.give_back(tables)
     return found
@@ -187,7 +187,7 @@ class RunningQuery(Running[_Plan]):
 
     def _make_plan(self, rows: Rows) -> _Plan:
         work = self.work
-        work.enter_thread()
+        work.begin_planning()
         query = work.analyzed(rows)
         analyzed, rdd_id = query.plan, query.rdd_id
         require_all_inputs(analyzed, query.inputs)

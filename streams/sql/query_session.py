@@ -180,9 +180,13 @@ class QuerySession:
         self._tag = f"query {uuid.uuid4().hex}"
         self._runner = PlanRunner(session, self.make, self._tag)
 
-    def enter_thread(self) -> None:
-        """Set the Spark session and settings that this thread uses."""
+    def begin_planning(self) -> None:
+        """Have this thread plan and run with the query's session and settings."""
         self._activate(self.java)
+        self.enter_thread()
+
+    def enter_thread(self) -> None:
+        """Have this thread run plans with the query's settings."""
         if hasattr(self._entered, "done"):
             return
         self._entered.done = True
@@ -245,11 +249,11 @@ class QuerySession:
     def _result_of(self, stage: QuerySpec, rows: Rows) -> StructType:
         """Return the types of the result of a stage, which runs elsewhere."""
         inner = QuerySession(new_session(self._session), stage, self._code)
-        inner.enter_thread()
+        inner.begin_planning()
         try:
             return inner.result(rows)
         finally:
-            self.enter_thread()
+            self.begin_planning()
 
     def _view_of_records(self, *names: str) -> tuple[int, Records, DataFrame]:
         """Make a view of records under each of these names.
@@ -324,6 +328,7 @@ class QuerySession:
         """Have Spark read the values of records. The values of late ones are not looked at."""
         name = _name_of(schema)
         if name not in self._parsers:
+            self.begin_planning()
             raw = self.empty(self.records)
             rdd_id = _rdd_id(raw)
             if OPEN_FROM in raw.columns:

@@ -123,7 +123,7 @@ class RunningAggregation(Running[_Plan]):
 
     def _make_plan(self, tables: Rows) -> _Plan:
         work = self.work
-        work.enter_thread()
+        work.begin_planning()
         found = work.analyzed(tables)
         rdd_id = found.rdd_id
         require_all_inputs(found.plan, found.inputs)

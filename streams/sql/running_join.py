@@ -91,7 +91,7 @@ class RunningJoin(Running[_Plan]):
 
     def _make_plan(self, tables: Rows) -> _Plan:
         work = self.work
-        work.enter_thread()
+        work.begin_planning()
         found = work.analyzed(tables)
         # A query of one input joins it with itself.
         inputs = found.inputs or dict.fromkeys([found.rdd_id], work.spec.inputs[0])

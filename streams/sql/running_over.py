@@ -70,7 +70,7 @@ class RunningOver(Running[_Plan]):
 
     def _make_plan(self, tables: Rows) -> _Plan:
         work = self.work
-        work.enter_thread()
+        work.begin_planning()
         found = work.analyzed(tables)
         require_all_inputs(found.plan, found.inputs)
         query = over_query(found.plan, found.rdd_id)

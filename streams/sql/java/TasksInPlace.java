@@ -11,6 +11,7 @@ import java.util.ArrayList;
 import java.util.Base64;
 import java.util.Collections;
 import java.util.List;
+import java.util.Properties;
 import java.util.concurrent.atomic.AtomicLong;
 
 import org.apache.spark.Partition;
@@ -97,10 +98,12 @@ public final class TasksInPlace {
     }
 
     /** Add what a partition has to `results`, by the steps of Spark's `TaskRunner` and `Task`. */
-    private void compute(RDD rdd, Partition partition, int index, List results) {
+    private void compute(
+        RDD rdd, Partition partition, int index, Properties settings, List results
+    ) {
         TaskContextImpl context = new TaskContextImpl(
             0, 0, index, NO_TASK, 0, 1, this.ofTask,
-            rdd.sparkContext().getLocalProperties(), null,
+            settings, null,
             this.metrics, scala.math.BigDecimal.int2bigDecimal(1), this.resources
         );
         TaskContext$.MODULE$.setTaskContext(context);
@@ -150,7 +153,7 @@ public final class TasksInPlace {
 
         /** Compute the plan, and return its batches as a Scala Iterator. */
         public scala.collection.Iterator compute() {
-            return PythonUtils.toSeq(this.computed()).iterator();
+            return PythonUtils.toSeq(this.computed(this.settings())).iterator();
         }
 
         /**
@@ -159,6 +162,9 @@ public final class TasksInPlace {
          *
          * Returns the batches that it gives, with their lengths, in Base64: the first `most`
          * characters. If there are as many, `more` returns those that follow.
+         *
+         * Operators make code for each task again. For few rows, that takes longer than what they
+         * do, so here they are interpreted.
          */
         public String run(byte[] tables, int most) throws IOException {
             DataInputStream given = new DataInputStream(new ByteArrayInputStream(tables));
@@ -172,7 +178,9 @@ public final class TasksInPlace {
                 }
                 this.put(leaf, PythonUtils.toSeq(batches));
             }
-            List results = this.computed();
+            Properties settings = (Properties) this.settings().clone();
+            settings.setProperty("spark.sql.codegen.factoryMode", "NO_CODEGEN");
+            List results = this.computed(settings);
             ByteArrayOutputStream framed = new ByteArrayOutputStream();
             DataOutputStream written = new DataOutputStream(framed);
             for (int index = 0; index < results.size(); index++) {
@@ -196,11 +204,17 @@ public final class TasksInPlace {
             return next;
         }
 
-        private List computed() {
+        private Properties settings() {
+            return this.rdd.sparkContext().getLocalProperties();
+        }
+
+        private List computed(Properties settings) {
             ArrayList results = new ArrayList();
             try {
                 for (int index = 0; index < this.partitions.length; index++) {
-                    this.tasks.compute(this.rdd, this.partitions[index], index, results);
+                    this.tasks.compute(
+                        this.rdd, this.partitions[index], index, settings, results
+                    );
                 }
             } finally {
                 for (int leaf = 0; leaf < this.leaves.size(); leaf++) {

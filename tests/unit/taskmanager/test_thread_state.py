@@ -108,6 +108,18 @@ def test_a_task_with_a_thread_to_itself_waits_for_nobody() -> None:
     assert host.take(CommitEnded(task(7))) == [CloseTask(task(7))]
 
 
+def test_no_records_are_needed_soon_while_all_tasks_work_or_wait_for_their_turn() -> None:
+    host = running(range(2))
+    host.take(fed(0))
+    assert host.core.awaits_records, "the other task has none"
+    host.take(fed(1))
+    assert not host.core.awaits_records
+    host.take(ended(0, is_at_its_end=True))
+    assert not host.core.awaits_records, "one commits, and the other has its turn"
+    host.take(CommitEnded(task(0)))
+    assert host.core.awaits_records
+
+
 def turns_of(host: Host, took_ms: dict[int, float], count: int) -> list[int]:
     """Return whose the next turns are, if all tasks always have more, and take so long."""
     order = []

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from json import dumps
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from kafka_pipeline.streams.sql import jvm_batches
 from kafka_pipeline.streams.sql.columns import schema_of
 from kafka_pipeline.streams.sql.jvm_batches import MOST_IN_CALL
 from kafka_pipeline.streams.sql.local import LocalQueries
@@ -44,6 +47,36 @@ def test_a_batch_gives_what_a_job_gives(query: RunningQuery, size: int) -> None:
     by_job = query._make_plan(query.plan.rows).compiled.run(table)
     assert found.equals(by_job)
     assert found["value"].to_pylist() == [b"%d" % (2 * number) for number in range(size)]
+
+
+FUNCTIONS = (
+    # Rows of Spark are overwritten by those that follow, so these values must be copied.
+    *("max(s)", "min(s)", "first(s, true)", "last(s)", "max(CAST(s AS BINARY))", "max(array(s))"),
+    *("max_by(struct(s, n), n)", "min(struct(n, s))", "collect_list(s)", "max(d)", "sum(d)"),
+    *("count(DISTINCT s)", "avg(n)", "stddev(n)", "max(timestamp_millis(n))", "count_if(n > 1)"),
+)
+
+
+def test_a_small_batch_which_is_interpreted_gives_what_compiled_code_gives(
+    local: LocalQueries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = ", ".join(f"{each} AS f{number}" for number, each in enumerate(FUNCTIONS))
+    rows = "SELECT key, s, n, CAST(n AS DECIMAL(38, 2)) AS d FROM input"
+    text = f"SELECT key, {named} FROM ({rows}) GROUP BY key"
+    query = local.open_aggregation(QuerySpec(text, format="json", schema="s STRING, n INT"))
+    random = Random(1)
+    values = [
+        dumps({"s": random.choice([None, "", "é" * random.randint(1, 40), "z"]), "n": number % 5})
+        for number in range(300)
+    ]
+    table = records(values).set_column(0, "key", pa.array([str(n % 7) for n in range(300)]))
+    interpreted = query.partial(table)
+    monkeypatch.setattr(jvm_batches, "MOST_IN_CALL", 0)
+    compiled = query.partial(table)
+    query.close()
+    order = [(interpreted.column_names[0], "ascending")]
+    assert interpreted.sort_by(order).equals(compiled.sort_by(order))
+    assert len(compiled) == 7
 
 
 def test_what_a_batch_has_used_is_released_though_it_fails(query: RunningQuery) -> None:
