@@ -112,8 +112,6 @@ class _SharedConsumer:
 
     def close(self, feed: _Feed) -> None:
         """Stop reading a partition."""
-        # A pause outlasts the assignment and would affect the next reader of the partition.
-        self.reader.resume(self.reader.paused.intersection([feed.partition]))
         self.reader.unassign([feed.partition])
         self.fed.discard(feed.partition)
         del self.feeds[feed.partition]
@@ -136,18 +134,24 @@ class _SharedConsumer:
         again.tasks, again.is_confirmed = feed.tasks, True
         return again
 
-    def adjust_pauses(self) -> Iterator[tuple[_Feed, list[TaskId]]]:
-        """Pause and resume partitions; yield tasks that are overfull while others want more."""
-        paused = self.reader.paused
-        for partition in self.fed | paused:
+    def held_up(self) -> Iterator[tuple[_Feed, list[TaskId]]]:
+        """Yield tasks that are overfull while others of their feed want more."""
+        for partition in self.fed | self.reader.paused:
             feed = self.feeds[partition]
-            overfull = feed.overfull()
-            if overfull and not feed.is_full_for_all:
+            if (overfull := feed.overfull()) and not feed.is_full_for_all:
                 yield feed, overfull
-                overfull = []
-            if overfull and partition not in paused:
+
+    def adjust_pauses(self) -> None:
+        """Pause and resume partitions, before more is fetched.
+
+        A consumer without room is not asked for records. It pauses nothing, and keeps those ready
+        that it has.
+        """
+        for partition in self.fed | self.reader.paused:
+            feed, is_paused = self.feeds[partition], partition in self.reader.paused
+            if not is_paused and feed.overfull():
                 self.reader.pause([partition])
-            elif partition in paused and not feed.is_full_for_all:
+            elif is_paused and not feed.is_full_for_all:
                 self.reader.resume([partition])
 
 
@@ -212,6 +216,7 @@ class SharedConsumers:
         if not to_fetch:
             wait_for_any([task.past[place] for (_, place), task in self._past.items()], wait_s)
         for consumer in to_fetch:
+            consumer.adjust_pauses()
             fetched = consumer.reader.fetch(self._most_records, wait_s / len(to_fetch))
             consumer.fed.clear()
             for batch in fetched.batches:
@@ -263,7 +268,7 @@ class SharedConsumers:
     def _rearrange(self) -> None:
         """Separate tasks that others would wait for, and bring together tasks that are close."""
         for consumer in self._consumers:
-            for feed, slow in consumer.adjust_pauses():
+            for feed, slow in list(consumer.held_up()):
                 for task_id in slow:
                     self._full[task_id, feed.partition] = feed.tasks[task_id]
                     consumer.leave(feed, task_id)

@@ -148,7 +148,7 @@ class ManagedConsumer:
     def unassign(self, partitions: Iterable[Partition]) -> None:
         """Stop reading these partitions; those that are not assigned are ignored."""
         leaving = self._positions.keys() & set(partitions)
-        if read := leaving - self._lost:
+        if read := leaving - self._lost - self._paused:
             self._consumer.incremental_unassign([TopicPartition(*p) for p in read])
         for partition in leaving:
             self._starts.pop(partition, None)
@@ -157,16 +157,22 @@ class ManagedConsumer:
             known -= leaving
 
     def pause(self, partitions: Iterable[Partition]) -> None:
-        """Stop fetching from these assigned partitions until they are resumed."""
-        chosen = list(partitions)
-        self._paused.update(chosen)
-        self._consumer.pause([TopicPartition(*partition) for partition in chosen])
+        """Stop fetching from these assigned partitions until they are resumed.
+
+        librdkafka's own pause may take up to a second to end if the consumer reads nothing else of
+        the broker. So librdkafka does not have a paused partition at all, which costs as little.
+        """
+        chosen = set(partitions) - self._paused
+        if read := chosen - self._lost:
+            self._consumer.incremental_unassign([TopicPartition(*p) for p in read])
+        self._paused |= chosen
 
     def resume(self, partitions: Iterable[Partition]) -> None:
         """Resume paused partitions at their positions."""
-        chosen = list(partitions)
-        self._paused.difference_update(chosen)
-        self._consumer.resume([TopicPartition(*partition) for partition in chosen])
+        chosen = self._paused.intersection(partitions)
+        self._paused -= chosen
+        if read := chosen - self._lost:
+            self._consumer.incremental_assign([TopicPartition(*p, self._positions[p]) for p in read])
 
     def receive(self, max_records: int, wait_s: float, take: Take) -> ConsumerSignals:
         """Pass up to `max_records` that have arrived to `take`; waits up to `wait_s` for the first.
@@ -233,8 +239,8 @@ class ManagedConsumer:
         # In a thread of its own, because the old consumer may block for any time.
         threading.Thread(target=self._consumer.close, name="close", daemon=True).start()
         self._connect(successor)
-        self._assign({p: at for p, at in self._positions.items() if p not in self._lost})
-        self.pause(self._paused - self._lost)
+        resting = self._paused | self._lost
+        self._assign({p: at for p, at in self._positions.items() if p not in resting})
 
     def close(self) -> None:
         """Close the consumer; blocks for some milliseconds."""

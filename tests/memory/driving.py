@@ -401,7 +401,6 @@ class TaskOwner(Owner):
 
     def _drop(self) -> None:
         if self._task is not None:
-            self._reader.resume(self._reader.paused)
             self._reader.unassign(self._task.partitions)
             self._task.close()
             self._task = None

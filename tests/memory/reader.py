@@ -38,8 +38,6 @@ class MemoryReader:
         self._places: dict[Partition, _Place] = {}
         self._next: dict[Partition, int] = {}
         self._paused: set[Partition] = set()
-        self._held: set[Partition] = set()
-        """The partitions paused in the consumer; unlike `paused`, this outlasts assignments."""
         self._known_ends: dict[Partition, int] = {}
         self._quiet_until_s = 0.0
         self._turn = 0
@@ -79,16 +77,14 @@ class MemoryReader:
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Stop fetching from these partitions until they are resumed."""
         self._require_open()
-        chosen = set(partitions)
-        self._paused |= chosen
-        self._held |= chosen
+        self._paused.update(partitions)
 
     def resume(self, partitions: Iterable[Partition]) -> None:
-        """Continue paused partitions at their positions."""
+        """Continue paused partitions at their positions; their ends are reported again."""
         self._require_open()
-        chosen = set(partitions)
-        self._paused -= chosen
-        self._held -= chosen
+        for partition in self._paused.intersection(partitions):
+            self._paused.discard(partition)
+            self._places[partition] = _Place(self._next[partition])
 
     def committed(
         self, partitions: Sequence[Partition], timeout_s: float, proof: Partition | None = None
@@ -129,7 +125,7 @@ class MemoryReader:
         """Switch to another consumer, which continues at the same positions."""
         self._link.broker.tell(f"a reader of {self._group} is replaced")
         positions, self._places = self._next, {}
-        self._held, self._known_ends = set(self._paused), {}
+        self._known_ends = {}
         self.assign(positions)
 
     def close(self) -> None:
@@ -159,7 +155,7 @@ class MemoryReader:
     def _look(self, room: int, fetched: Fetched) -> list[tuple[Partition, list[int]]]:
         """Check each partition once, starting with a different one each time."""
         found = []
-        partitions = [p for p in self._places if p not in self._held]
+        partitions = [p for p in self._places if p not in self._paused]
         if partitions:
             self._turn = (self._turn + 1) % len(partitions)
             partitions = partitions[self._turn :] + partitions[: self._turn]

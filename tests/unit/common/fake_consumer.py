@@ -20,7 +20,8 @@ class FakeConsumer:
     def __init__(self, offsets: Sequence[int]) -> None:
         self.bring(offsets)
         self.assigned: list[tuple[str, int, int]] = []
-        self.paused: set[tuple[str, int]] = set()
+        """The last ones."""
+        self.unassigned: set[tuple[str, int]] = set()
         self.ends: dict[tuple[str, int], int] = {}
         """Where partitions end; those that are not here have no leader."""
         self.servers = ""
@@ -46,7 +47,7 @@ class FakeConsumer:
         self.assigned = [(each.topic, each.partition, each.offset) for each in partitions]
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        pass
+        self.unassigned |= {(each.topic, each.partition) for each in partitions}
 
     def list_topics(self, _topic: str, timeout: float) -> None:
         pass
@@ -62,12 +63,6 @@ class FakeConsumer:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             answer.offset = end
         return answers
-
-    def pause(self, partitions: list[TopicPartition]) -> None:
-        self.paused |= {(each.topic, each.partition) for each in partitions}
-
-    def resume(self, partitions: list[TopicPartition]) -> None:
-        self.paused -= {(each.topic, each.partition) for each in partitions}
 
     def close(self) -> None:
         self.closed.set()

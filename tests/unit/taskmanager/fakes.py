@@ -76,7 +76,6 @@ class FakeReader:
         """Whether the end of a partition is reached with the last record that came."""
         self.assigned: set[Partition] = set()
         self.paused: set[Partition] = set()
-        """As librdkafka has it: unassigning and assigning does not resume."""
         self.known = -1001
         """The known end of each partition."""
 
@@ -89,6 +88,7 @@ class FakeReader:
 
     def unassign(self, partitions: Sequence[Partition]) -> None:
         self.assigned -= set(partitions)
+        self.paused -= set(partitions)
 
     def pause(self, partitions: Iterable[Partition]) -> None:
         self.paused |= set(partitions)
