@@ -12,7 +12,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kafka_pipeline.common.code.user_code import UserCode
-from kafka_pipeline.streams.spark.environment import DEFAULTS, LOCAL, set_environment
+from kafka_pipeline.streams.spark.environment import DEFAULTS, LOCAL, SHORT_LIVED, set_environment
 from kafka_pipeline.streams.spark.session import start_session
 from kafka_pipeline.streams.spark.zone import adopted
 from kafka_pipeline.streams.sql.access import Readable
@@ -168,6 +168,7 @@ def local_settings(conf: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a local session: those for queries, not those for where Spark runs."""
     return {
         **DEFAULTS,
+        **SHORT_LIVED,
         **LOCAL,
         **{name: value for name, value in conf.items() if not _OF_CLUSTERS.match(name)},
         "spark.master": "local[1]",
