@@ -209,6 +209,17 @@ def test_a_mean_is_exact_after_a_large_value_is_taken_out(local: LocalQueries) -
     signed.close()
 
 
+def test_fields_of_a_struct_may_have_one_name(shared: OpenedOnce) -> None:
+    """Arrow names fields, and Spark's default is to refuse such a struct there."""
+    values = "to_json(collect_list(struct(n, -n AS n))), ' ', to_json(max_by(struct(c, c), n))"
+    job = Job(by_category(f"concat({values})", "fail"), shared)
+    job.send([{"key": key, "c": "x", "at": 1, "n": n} for n, key in enumerate("ab")])
+    job.send([{"key": "b", "c": "x", "at": 2, "n": 7}])
+    lists, best = '[{"n":0,"n":0},{"n":7,"n":-7}]', '{"c":"x","c":"x"}'
+    assert job.latest() == {"x": {"v": f"{lists} {best}"}}
+    job.close()
+
+
 def test_too_many_values_of_a_collection_stop_the_task(shared: OpenedOnce) -> None:
     """Any number of rows may have one of them in a set."""
     text = by_category("size(collect_list(n)) + size(collect_set(n % 2))", "fail")
