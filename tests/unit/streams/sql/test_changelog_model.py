@@ -419,6 +419,39 @@ def test_more_rows_than_a_group_may_keep_are_not_left_out_in_silence(shared: Ope
     job.close()
 
 
+PRICE_OF_TIME = "sum(if(timestamp < timestamp_seconds(90), price, 0))"
+
+
+@pytest.mark.parametrize(
+    ("value", "raw", "is_sent"),
+    [
+        ("sum(price)", b'{"price": 1, "n": 0.0, "category": "x"}', False),
+        ("sum(price)", b'{"n": null, "category": "x", "price": 1}', False),
+        ("sum(price)", b'{"category": "x", "price": 1}', False),
+        ("sum(price)", b'{"category": "x", "price": 1, "n": 0.0, "unknown": 2}', False),
+        ("sum(price)", b'{"category": "x", "price": null}', True),
+        ("sum(price)", b'{"category": "y", "price": 1}', True),
+        ("sum(price)", None, True),
+        ("count(n)", b'{"category": "x", "n": -0.0}', True),
+        ("count(n)", b'{"category": "x"}', True),
+        (PRICE_OF_TIME, b'{"price": 1, "n": 0.0, "category": "x"}', True),
+    ],
+)
+def test_an_update_is_a_change_if_a_column_differs_that_the_query_uses(
+    shared: OpenedOnce, value: str, raw: bytes | None, *, is_sent: bool
+) -> None:
+    text = query(f"SELECT category AS key, {value} AS v, count(*) AS c FROM input GROUP BY 1")
+    job, former = Job(text, shared), {"key": "a", "category": "x", "price": 1, "n": 0.0}
+    job.send([{**former, "at": 1}])
+    job.take()
+    job.send([{"key": "a", "at": 2, "raw": raw}])
+    assert bool(job.take()) == is_sent
+    job.send([{**former, "at": 3}])
+    job.send([{"key": "a", "at": 4, "raw": None}])
+    assert job.take()[-1][1:3] == ("x", None)
+    job.close()
+
+
 @pytest.mark.parametrize("together", [True, False])
 def test_a_distinct_row_is_given_when_it_comes_and_deleted_when_it_goes(
     shared: OpenedOnce, *, together: bool
