@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from tests.random_sql.aggregates import Aggregates, Records
-from tests.random_sql.drawn_changes import joined_changes
+from tests.random_sql.drawn_changes import grouped_changes, joined_changes
 from tests.random_sql.drawn_joins import join, joined_groups, regular_join
 from tests.random_sql.drawn_windows import GRACE_MIN, table_function, window
 from tests.random_sql.expressions import Drawing, Expression, column
@@ -283,6 +283,7 @@ SHAPES: Mapping[str, Callable[[random.Random], Query]] = {
     "best_changes": _best_changes,
     "distinct_changes": _distinct_changes,
     "joined_changes": joined_changes,
+    "grouped_changes": grouped_changes,
     "nested": _nested,
     "chains": _chains,
 }
