@@ -17,8 +17,10 @@ from kafka_pipeline.common.pipelines.processors import ArcKind, PipelineProcesso
 from kafka_pipeline.common.pipelines.specs import (
     GROUPS_TOPIC,
     JOIN_TOPIC,
+    CalendarSpec,
     CountSpec,
     ForwardSpec,
+    GroupingSpec,
     JoinSide,
     ProcessorSpec,
     SessionSpec,
@@ -381,7 +383,10 @@ def _over_changelog(spec: SqlSpec, sides: Collection[JoinSide]) -> SqlSpec:
         from kafka_pipeline.streams.sql.update_text import read_updates
 
         keeps_values = read_updates(spec.query, _tables(spec)).keeps_values
-        grouping = structs.replace(grouping, keeps_distinct=False, keeps_values=keeps_values)
+        # A row can leave any window, so none of them closes: they are columns like others.
+        grouping = structs.replace(
+            grouping, window=None, grace_ms=0, keeps_distinct=False, keeps_values=keeps_values
+        )
     return structs.replace(spec, changelog=True, grouping=grouping)
 
 
@@ -404,11 +409,8 @@ def _refusal(entry: Entry, arc: Arc) -> str:
             f'{arc.problem}. Let "{arc.origin}" give a key that is made of its grouping columns, '
             f"and pass it on as it is, or {once}"
         )
-    elif spec.grouping.window is not None:
-        reason = (
-            ", which replace former ones at any time, so no window of them is ever complete. Group "
-            f"by a column that has the start of a window, or {once}"
-        )
+    elif wrong := _window_problem(spec.grouping):
+        reason = f", which replace former ones at any time. {wrong}, or {once}"
     elif ranks_rows(spec.query, _tables(spec)):
         reason = (
             ". rank() and dense_rank() cannot take a row back: write row_number() with a limit, "
@@ -422,6 +424,22 @@ def _refusal(entry: Entry, arc: Arc) -> str:
     else:
         return ""
     return f'"{entry.id}": its records are updates of "{arc.origin}"{reason}'
+
+
+def _window_problem(grouping: GroupingSpec) -> str:
+    """Return why windows cannot be grouping columns of a table's rows, and what to do."""
+    if isinstance(grouping.window, SessionSpec):
+        return "Rows cannot be taken out of sessions, which merge: group by window(…)"
+    if isinstance(grouping.window, CalendarSpec):
+        return (
+            "Rows are not taken out of calendar_window(…): group by a day of the zone, such as "
+            "date_trunc('DAY', from_utc_timestamp(timestamp, 'Europe/Berlin'))"
+        )
+    if grouping.window is not None and grouping.emit == "on_close":
+        return "So no window of them is ever complete: write emit: on_update"
+    if grouping.late_to is not None:
+        return "So no record is too late for its window: leave late_to out"
+    return ""
 
 
 def _join_refusal(entry: Entry, sides: Mapping[JoinSide, Arc], kinds: ArcKinds) -> str:

@@ -13,36 +13,36 @@ from msgspec import structs
 from kafka_pipeline.common.pipelines.specs import SqlSpec
 from kafka_pipeline.streams.pipeline.arc_kinds import ArcKinds
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
+from kafka_pipeline.streams.sql.stage import Stage
 
 
 def with_join_keys(file: PipelineFile) -> PipelineFile:
     """Return a pipeline whose stages that join upserts give a key, if that is possible."""
-    for number in range(len(file.entries)):
-        # A stage follows those that it reads, which have their keys.
-        entry = file.entries[number]
+    for entry in file.entries:
+        # A stage follows those that it reads, so these have their keys.
         key = ArcKinds(file).made_join_key(entry) if entry.part_of else None
         if key is not None:
             (stage,) = entry.stages
-            query = stage.with_column(f"{key} AS key")
-            made = replace(entry, stages=(query,))
-            entries = [made if each is entry else each for each in file.entries]
-            entries = [_reading(each, entry.id, query.query) for each in entries]
-            file = replace(file, entries=entries)
+            made = stage.with_column(f"{key} AS key")
+            file = replace(
+                file, entries=[_with_stage(each, entry.id, made) for each in file.entries]
+            )
     return file
 
 
-def _reading(entry: Entry, id_: str, query: str) -> Entry:
-    """Return an entry that knows a stage with this id by another query."""
+def _with_stage(entry: Entry, id_: str, stage: Stage) -> Entry:
+    """Return an entry with another query for a stage: its own, or one that it reads."""
     if not isinstance(entry.spec, SqlSpec):
         return entry
     if entry.id == id_:
-        return replace(entry, spec=structs.replace(entry.spec, query=query))
-    return replace(entry, spec=_with_query(entry.spec, id_, query))
+        spec = structs.replace(entry.spec, query=stage.query)
+        return replace(entry, stages=(stage,), spec=spec)
+    return replace(entry, spec=_reading(entry.spec, id_, stage.query))
 
 
-def _with_query(spec: SqlSpec, id_: str, query: str) -> SqlSpec:
+def _reading(spec: SqlSpec, id_: str, query: str) -> SqlSpec:
     stages = {
-        name: structs.replace(stage, query=query) if name == id_ else _with_query(stage, id_, query)
+        name: structs.replace(stage, query=query) if name == id_ else _reading(stage, id_, query)
         for name, stage in spec.stages.items()
     }
     return structs.replace(spec, stages=stages)

@@ -127,7 +127,7 @@ def _text(query: Query) -> str:
         again += ", __start, __end"
     marks = {
         "«time»": "" if query.changes else f", unix_millis({time}) AS __time",
-        "«last»": "" if query.changes else last,
+        "«last»": "" if query.changes or query.changelog else last,
         "«again»": again,
         "«window end»": ", unix_millis(w.start) AS __start, unix_millis(w.end) AS __end",
         "«ties»": "" if query.joined else f", {prefix}timestamp, {prefix}partition, {prefix}offset",

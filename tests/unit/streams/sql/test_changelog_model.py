@@ -84,6 +84,16 @@ BEST_OF_GROUPS = (
 )
 DIFFERENT = "SELECT category AS key, category FROM input GROUP BY category"
 DISTINCT = "SELECT DISTINCT category AS key, category FROM input"
+WINDOWS = (
+    "SELECT concat_ws('|', category, unix_seconds(window.start)) AS key, count(*) AS c, "
+    "sum(price) AS s, max(n) AS n FROM input GROUP BY category, window(timestamp, '20 minutes'{})"
+)
+BEST_OF_WINDOWS = (
+    "SELECT concat_ws('|', category, unix_seconds(window.start)) AS key, k FROM (SELECT category, "
+    "window, key AS k, row_number() OVER (PARTITION BY category, window ORDER BY price DESC NULLS "
+    "LAST) AS place FROM (SELECT *, window(timestamp, '20 minutes') AS window FROM input)) "
+    "WHERE place = 1"
+)
 Rows = Mapping[str, Mapping[str, Any]]
 
 
@@ -249,6 +259,35 @@ def lowest(rows: Rows) -> dict[str | None, Any]:
     return {key: {"l": row["l"], "c": row["c"]} for key, row in totals(rows).items()}
 
 
+def windows(rows: Rows, slide: int = 20) -> dict[str | None, Any]:
+    """Return the groups of windows of 20 minutes, which begin every `slide` minutes."""
+    groups = defaultdict[str, list[Mapping[str, Any]]](list)
+    for row in rows.values():
+        last = row["at"] // slide * slide
+        for start in range(last, last - 20, -slide):
+            groups[f"{row['category']}|{60 * start}"].append(row)
+    found: dict[str | None, Any] = {}
+    for key, members in groups.items():
+        prices, numbers = (
+            [row[name] for row in members if row[name] is not None] for name in ("price", "n")
+        )
+        total = sum(prices) if prices else None
+        found[key] = {"c": len(members), "s": total, "n": max(numbers, default=None)}
+    return found
+
+
+def hops(rows: Rows) -> dict[str | None, Any]:
+    return windows(rows, 5)
+
+
+def best_of_windows(rows: Rows) -> dict[str | None, Any]:
+    groups = defaultdict[str | None, list[tuple[bool, int, str]]](list)
+    for key, row in rows.items():
+        place = row["price"] is None, -(row["price"] or 0), key
+        groups[f"{row['category']}|{60 * (row['at'] // 20 * 20)}"].append(place)
+    return {key: {"k": min(places)[-1]} for key, places in groups.items()}
+
+
 def best(rows: Rows) -> dict[str | None, Any]:
     found: dict[str | None, Any] = {}
     for category, members in by_category(rows).items():
@@ -299,6 +338,9 @@ PIPELINES: dict[str, tuple[str, Callable[[Rows], dict[str | None, Any]]]] = {
     "an aggregate of aggregates": (query(LOWEST), lowest),
     "best rows": (query(BEST), best),
     "best rows of aggregates": (query(BEST_OF_GROUPS), best_of_groups),
+    "windows": (query(WINDOWS.format("")), windows),
+    "hopping windows": (query(WINDOWS.format(", '5 minutes'")), hops),
+    "best rows of windows": (query(BEST_OF_WINDOWS), best_of_windows),
     "different rows": (query(DIFFERENT), categories),
     "distinct rows": (query(DISTINCT), categories),
     "by their key": (query("SELECT key, sum(price) AS s FROM input GROUP BY key"), by_key),

@@ -242,13 +242,21 @@ def test_windows_of_two_times_are_refused(tmp_path: Path) -> None:
         cut_query(query, (), "P")
 
 
-@pytest.mark.parametrize("on", ["a.id = b.id", "a.key = b.key"])
-def test_groups_of_a_join_follow_the_side_that_changes(shared: OpenedOnce, on: str) -> None:
+@pytest.mark.parametrize(
+    "joined",
+    [
+        "a JOIN b ON a.id = b.id",
+        "a JOIN b ON a.key = b.key",
+        "b JOIN c ON b.key = c.key JOIN a ON a.id = c.id",
+    ],
+)
+def test_groups_of_a_join_follow_the_side_that_changes(shared: OpenedOnce, joined: str) -> None:
     """Records that are equal in all that the query reads count one by one."""
-    query = f"SELECT b.group AS key, sum(a.n) AS s, count(*) AS c FROM a JOIN b ON {on} GROUP BY 1"
+    query = f"SELECT b.group AS key, sum(a.n) AS s, count(*) AS c FROM {joined} GROUP BY 1"
     job = Job(pipeline(query).replace("b: b", "b: {topic: b, changelog: true}"), shared)
     row = {"key": "k", "at": 1, "id": 1, "other": 0, "n": 5, "group": "x"}
-    job.send([row], topic="b")
+    for topic in read_by(query)[1:]:
+        job.send([row], topic=topic)
     job.send([row, row], topic="a")
     assert job.latest() == {"x": {"s": 10, "c": 2}}
     job.send([{**row, "group": "y"}], topic="b")
