@@ -8,11 +8,12 @@ from typing import Any
 
 from tests.random_sql.aggregates import Aggregates, Records
 from tests.random_sql.expressions import Drawing, Expression, column, kind_of
-from tests.random_sql.queries import SEPARATOR, Item, Query, Shape
+from tests.random_sql.queries import SEPARATOR, Item, Query, Shape, Window
 from tests.random_sql.sources import GROUPABLE, columns, conditions, grouping, key_of_groups
 from tests.random_sql.values import COLUMNS
 
 _KINDS = ("", "INNER ", "LEFT ", "RIGHT ", "FULL ", "LEFT SEMI ", "LEFT ANTI ")
+_SIZES = ("'1 hour'", "'3 hours', '1 hour'", "'10 minutes'")
 _RECORD = ("partition", "offset")
 """What tells records apart that replace nothing."""
 
@@ -40,18 +41,32 @@ def joined_changes(chance: random.Random) -> Query:
 
 
 def grouped_changes(chance: random.Random) -> Query:
-    """Draw a SELECT that groups such a join."""
+    """Draw a SELECT that groups or numbers the rows of such a join."""
     settings, above, _ = _drawn(chance)
     groups = grouping(chance, above, None)
+    settings |= {"joined": ("o", "p"), "groups": groups}
+    settings["where"] = conditions(chance, above) if chance.random() < 0.3 else ()
+    if chance.random() < 0.25:
+        return Query(
+            Shape.BEST,
+            items=columns(chance, above, 3),
+            order=(f"({above.any(1, GROUPABLE).sql}) {chance.choice(('', 'DESC'))}",),
+            limit=chance.choice(("place = 1", "place <= 2", "place IN (1, 3)")),
+            **settings,
+        )
+    window = None
+    # Groups have no time.
+    timed = [name for name in above.columns if name in ("o.key", "p.key")]
+    if timed and chance.random() < 0.3:
+        time = timed[0].replace("key", "timestamp")
+        window = Window(f"window({time}, {chance.choice(_SIZES)})")
     aggregates = Aggregates(chance, above, records=Records.JOINED_CHANGES)
     return Query(
         Shape.GROUPS,
         items=tuple(Item(f"v{place}", aggregates.one()) for place in range(chance.randint(1, 3))),
-        key=key_of_groups(groups),
-        groups=groups,
+        key=key_of_groups(groups, window),
+        window=window,
         having=chance.choice(((), (), ("count(*) > 1",), ("count(*) % 2 = 1",))),
-        where=conditions(chance, above) if chance.random() < 0.3 else (),
-        joined=("o", "p"),
         **settings,
     )
 

@@ -132,7 +132,7 @@ def _text(query: Query) -> str:
         "«window end»": ", unix_millis(w.start) AS __start, unix_millis(w.end) AS __end",
         "«ties»": "" if query.joined else f", {prefix}timestamp, {prefix}partition, {prefix}offset",
     }
-    if query.shape is Shape.BEST and query.changelog:
+    if query.shape is Shape.BEST and (query.changelog or query.changes):
         # Rows of a table that tie are in the order of their columns.
         marks["«ties»"] = "".join(f", ({each.expression.sql})" for each in query.items)
     text = query.marked()
