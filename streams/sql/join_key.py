@@ -80,7 +80,7 @@ def made_key(
             keys = _Keys(found, join, identities, is_inner=True)
             if found.key is not None or not found.is_outermost or not keys.tell_sides_apart:
                 return None
-            wanted = keys.wanted()
+            wanted = [*keys.wanted(), *keys.times_of_records()]
     except (SqlglotError, RecursionError, QueryError):
         return None  # what reads it again reports why
     fields = (
@@ -181,6 +181,11 @@ class _Keys:
             columns = [each for both in self._text.equal for each in sorted(both[side] - _UNKNOWN)]
             found += [(alias, name) for _, name in columns]
         return [*dict.fromkeys(found)]
+
+    def times_of_records(self) -> list[tuple[str, str]]:
+        """Return the times of plain records: a topic that is made again has the former offsets."""
+        sides = (side for side in self._sides if side not in self._identities)
+        return [(self._text.aliases[side], "timestamp") for side in sides]
 
     def _names_of(self, side: int) -> Sequence[str] | None:
         """Return the columns that tell the rows of a side apart; `None` if nothing shows them."""

@@ -261,12 +261,12 @@ OF_ONE_SELECT = {
     "records": (
         "orders o JOIN payments p ON o.n = p.n",
         "payments",
-        "o.partition o.offset p.key p.n",
+        "o.partition o.offset p.key p.n o.timestamp",
     ),
     "records without a partner": (
         "orders o LEFT JOIN payments p ON o.key = p.key",
         "payments",
-        "o.partition o.offset p.key",
+        "o.partition o.offset p.key o.timestamp",
     ),
     "rows that move": (
         "orders o JOIN payments p ON o.n = p.n",
