@@ -17,8 +17,10 @@ from kafka_pipeline.common.pipelines.processors import ArcKind, PipelineProcesso
 from kafka_pipeline.common.pipelines.specs import (
     GROUPS_TOPIC,
     JOIN_TOPIC,
+    CalendarSpec,
     CountSpec,
     ForwardSpec,
+    GroupingSpec,
     JoinSide,
     ProcessorSpec,
     SessionSpec,
@@ -127,10 +129,28 @@ class ArcKinds:
         spec = entry.spec
         assert isinstance(spec, SqlSpec), "it joins"
         assert spec.join is not None, "it joins"
-        identities = {side: self._identity(arc) for side, arc in self.sides(entry).items()}
         from kafka_pipeline.streams.sql.join_key import join_key_problem
 
-        return join_key_problem(spec.query, _tables(spec), spec.join, identities)
+        identities = self._identities(entry)
+        return join_key_problem(
+            spec.query, _tables(spec), spec.join, identities, is_inner=spec.is_inner
+        )
+
+    def made_join_key(self, entry: Entry) -> str | None:
+        """Return the expression of a key for a stage that joins upserts, if it may get one."""
+        spec = entry.spec
+        if not isinstance(spec, SqlSpec) or spec.join is None or not spec.is_inner:
+            return None
+        identities = self._identities(entry)
+        if not identities:
+            return None
+        from kafka_pipeline.streams.sql.join_key import made_key
+
+        return made_key(spec.query, _tables(spec), spec.join, identities)
+
+    def _identities(self, entry: Entry) -> dict[JoinSide, Collection[str] | None]:
+        """Return the columns that tell the rows of each changing side of a join apart."""
+        return {side: self._identity(arc) for side, arc in self.sides(entry).items()}
 
     def _identity(self, arc: Arc) -> Collection[str] | None:
         """Return the columns that tell the rows of upserts apart; see `identity_columns`."""
@@ -225,15 +245,15 @@ class ArcKinds:
         """Return what a join gives: upserts if it takes results back.
 
         A key that two of its rows have would make them one row of a table. In a processor, the key
-        is chosen to be that of a row; in a part of a query, all rows count.
+        is chosen to be that of a row; in a part of a query, all rows count. Where sides change, the
+        key must tell rows apart, or an error says so.
         """
         changing = self.sides(entry)
         if not changing and not _takes_back(spec):
             return _RECORDS
-        if not spec.is_inner or _is_of_sides(spec, changing):
+        if changing or not spec.is_inner:
             return Arc(ArcKind.UPSERTS, entry.id, entry.id)
-        what = "replaced rows" if changing else "a row without a partner"
-        problem = f"takes back what {what} gave, and two rows may have one key"
+        problem = "takes back what a row without a partner gave, and two rows may have one key"
         return Arc(ArcKind.UPDATES, entry.id, entry.id, problem)
 
     def _of_groups(self, entry: Entry, spec: SparkSpec) -> Arc:
@@ -363,7 +383,10 @@ def _over_changelog(spec: SqlSpec, sides: Collection[JoinSide]) -> SqlSpec:
         from kafka_pipeline.streams.sql.update_text import read_updates
 
         keeps_values = read_updates(spec.query, _tables(spec)).keeps_values
-        grouping = structs.replace(grouping, keeps_distinct=False, keeps_values=keeps_values)
+        # A row can leave any window, so none of them closes: they are columns like others.
+        grouping = structs.replace(
+            grouping, window=None, grace_ms=0, keeps_distinct=False, keeps_values=keeps_values
+        )
     return structs.replace(spec, changelog=True, grouping=grouping)
 
 
@@ -386,11 +409,8 @@ def _refusal(entry: Entry, arc: Arc) -> str:
             f'{arc.problem}. Let "{arc.origin}" give a key that is made of its grouping columns, '
             f"and pass it on as it is, or {once}"
         )
-    elif spec.grouping.window is not None:
-        reason = (
-            ", which replace former ones at any time, so no window of them is ever complete. Group "
-            f"by a column that has the start of a window, or {once}"
-        )
+    elif wrong := _window_problem(spec.grouping):
+        reason = f", which replace former ones at any time. {wrong}, or {once}"
     elif ranks_rows(spec.query, _tables(spec)):
         reason = (
             ". rank() and dense_rank() cannot take a row back: write row_number() with a limit, "
@@ -404,6 +424,22 @@ def _refusal(entry: Entry, arc: Arc) -> str:
     else:
         return ""
     return f'"{entry.id}": its records are updates of "{arc.origin}"{reason}'
+
+
+def _window_problem(grouping: GroupingSpec) -> str:
+    """Return why windows cannot be grouping columns of a table's rows, and what to do."""
+    if isinstance(grouping.window, SessionSpec):
+        return "Rows cannot be taken out of sessions, which merge: group by window(…)"
+    if isinstance(grouping.window, CalendarSpec):
+        return (
+            "Rows are not taken out of calendar_window(…): group by a day of the zone, such as "
+            "date_trunc('DAY', from_utc_timestamp(timestamp, 'Europe/Berlin'))"
+        )
+    if grouping.window is not None and grouping.emit == "on_close":
+        return "So no window of them is ever complete: write emit: on_update"
+    if grouping.late_to is not None:
+        return "So no record is too late for its window: leave late_to out"
+    return ""
 
 
 def _join_refusal(entry: Entry, sides: Mapping[JoinSide, Arc], kinds: ArcKinds) -> str:
@@ -430,13 +466,6 @@ def _join_refusal(entry: Entry, sides: Mapping[JoinSide, Arc], kinds: ArcKinds) 
         f"it joins updates of {origins}, and takes back what former rows gave, by its key. It "
         f"{wrong}"
     )
-
-
-def _is_of_sides(spec: SqlSpec, changing: Collection[JoinSide]) -> bool:
-    """Whether each result of a join is of rows that have a key, or an error says so elsewhere."""
-    assert spec.join is not None, "it joins"
-    only = spec.join.regular.only if spec.join.regular is not None else None
-    return {"left"} <= {*changing} if only is not None else len(changing) == 2
 
 
 def _check_updates(entry: Entry, kinds: ArcKinds, problems: Problems) -> None:

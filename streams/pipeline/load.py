@@ -19,6 +19,7 @@ from kafka_pipeline.streams.pipeline.feedback import check_feedback
 from kafka_pipeline.streams.pipeline.file import read_pipeline
 from kafka_pipeline.streams.pipeline.fronts import with_fronts_in_joins
 from kafka_pipeline.streams.pipeline.graph import check_graph, topological_order
+from kafka_pipeline.streams.pipeline.join_keys import with_join_keys
 from kafka_pipeline.streams.pipeline.kinds.history import check_histories
 from kafka_pipeline.streams.pipeline.kinds.kind import Means
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
@@ -55,6 +56,7 @@ def load_pipeline(
     problems = Problems(path)
     file = read_pipeline(read_yaml(path, problems), problems)
     check_graph(file, problems)
+    file = with_join_keys(file)
     kinds = ArcKinds(file)
     file = with_change_events(with_changelogs(file, kinds, problems), kinds, problems)
     file = with_columns(file, config, problems)
@@ -139,6 +141,7 @@ def check_pipeline_file(path: Path) -> None:
     problems = Problems(path)
     file = read_pipeline(read_yaml(path, problems), problems)
     check_graph(file, problems)
+    file = with_join_keys(file)
     kinds = ArcKinds(file)
     with_change_events(with_changelogs(file, kinds, problems), kinds, problems)
     problems.raise_if_any()

@@ -141,6 +141,8 @@ def groups_of(
     key, time = (id_of(input_column(analyzed, name, rdd_id)) for name in ("key", TIME))
     attributes = [column for column in grouping if kind(column) == "AttributeReference"]
     windows = [column for column in attributes if is_window(column) or is_session(column)]
+    if is_changelog:
+        windows = []  # those of a table never close: they are columns like others
     if calendar:
         require_one_window(analyzed)
     return QueryGroups(

@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.streams.clocks import clocks_by_time
+from kafka_pipeline.streams.dsl.stateless import selected
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch, Record, items_of
 from kafka_pipeline.streams.sql.columns import batch_of, moments
+from kafka_pipeline.streams.sql.join_records import Mask
 from kafka_pipeline.streams.sql.processor import SparkProcessor
 from kafka_pipeline.streams.sql.retraction import CHANGE, CHANGE_TIME
+from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import RECORD
 from kafka_pipeline.streams.sql.state_stores import CHANGELOG
 from kafka_pipeline.streams.stores import TimestampedKeyValueStore
@@ -45,20 +49,28 @@ class KeptChangelog:
     def __init__(self, context: ProcessorContext, name: str = CHANGELOG) -> None:
         self._store: TimestampedKeyValueStore[bytes, bytes] = context.get_state_store(name)
 
-    def changes(self, batch: Batch, table: pa.Table, read: Read) -> pa.Table:
-        """Return the rows that the table gets and loses, with `CHANGE` and `CHANGE_TIME`.
+    def changes(
+        self, batch: Batch, table: pa.Table, read: Read, *, by_time: bool
+    ) -> tuple[pa.Table, Batch]:
+        """Return the rows that the table gets and loses, and the records to keep for it.
 
-        The `table` has the records of the batch, all of which have a key, as `read` gives them.
+        The rows have `CHANGE` and `CHANGE_TIME`. An update by which nothing differs, see `differ`,
+        neither gives rows nor is kept. The `table` has the records of the batch, all of which have
+        a key, as `read` gives them.
         """
         lost = self.lost(batch)
         removed, table = read_lost(lost, batch, table, read)
-        is_there, times = are_there(batch), moments(items_of(batch.timestamps))
-        return pa.concat_tables(
+        differs = differ(lost, batch, removed, table, by_time=by_time)
+        places = np.asarray(lost.places, np.int64)
+        is_lost, is_new = pa.array(differs[places]), pa.array(differs & are_there(batch))
+        times = moments(items_of(batch.timestamps))
+        rows = pa.concat_tables(
             [
-                _with_changes(removed, -1, times.take(pa.array(lost.places, pa.int64()))),
-                _with_changes(table.filter(is_there), 1, times.filter(is_there)),
+                _with_changes(removed.filter(is_lost), -1, times.take(places).filter(is_lost)),
+                _with_changes(table.filter(is_new), 1, times.filter(is_new)),
             ]
         )
+        return rows, batch if differs.all() else selected(batch, differs.tolist())
 
     def lost(self, batch: Batch) -> Lost:
         """Return the former records of the keys in a batch, each of which has a key."""
@@ -100,9 +112,32 @@ def read_lost(lost: Lost, batch: Batch, table: pa.Table, read: Read) -> tuple[pa
     return removed, table
 
 
-def are_there(batch: Batch) -> pa.BooleanArray:
+def differ(lost: Lost, batch: Batch, removed: pa.Table, table: pa.Table, *, by_time: bool) -> Mask:
+    """Return all records of a batch but the updates that equal the record that they replace.
+
+    `removed` and `table` are those of `read_lost`. They have the columns that a query reads, of
+    which the bytes are compared: 0.0 differs from -0.0. Times differ only if they are compared
+    `by_time`.
+    """
+    found = np.ones(len(batch), np.bool_)
+    if not len(removed):
+        return found
+    names = [name for name in table.column_names if name != "timestamp"]
+    codec = RowCodec(pa.schema(map(table.schema.field, names)))
+    tables = removed.select(names), table.select(names).take(pa.array(lost.places, pa.int64()))
+    # A query may read no column.
+    formers, rows = (codec.encode(each) if names else [b""] * len(removed) for each in tables)
+    compared = zip(lost.places, formers, rows, items_of(lost.rows.timestamps), strict=True)
+    times = items_of(batch.timestamps)
+    for place, former, row, time in compared:
+        is_same = former == row and not (by_time and time != times[place])
+        found[place] = batch.values[place] is None or not is_same
+    return found
+
+
+def are_there(batch: Batch) -> Mask:
     """Return which records have a value, and so do not delete their key."""
-    return pa.array([value is not None for value in batch.values], pa.bool_())
+    return np.array([value is not None for value in batch.values], np.bool_)
 
 
 class PassingProcessor(SparkProcessor):
@@ -114,7 +149,9 @@ class PassingProcessor(SparkProcessor):
     def results(self, batch: Batch, table: pa.Table) -> Batch:
         """Return the results and deletions, in the order of the records that they stem from."""
         numbers = pa.array(range(len(table)), pa.int64())
-        found = self.rows(batch, table.append_column(RECORD, numbers).filter(are_there(batch)))
+        found = self.rows(
+            batch, table.append_column(RECORD, numbers).filter(pa.array(are_there(batch)))
+        )
         given, of_record = batch_of(found), found[RECORD].to_pylist()
         rows = dict[int, list[Record]]()
         for number, result in zip(of_record, given.records(), strict=True):

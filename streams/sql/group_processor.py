@@ -212,10 +212,11 @@ class GroupProcessor(MixedProcessor, FollowsTime):
             raise RecordRejectedError(wrong, batch, size)
 
     def _take_changes(self, batch: Batch, table: pa.Table, changelog: KeptChangelog) -> None:
-        changes = changelog.changes(batch, table, self._read)
+        by_time = "timestamp" in self._query.columns
+        changes, kept = changelog.changes(batch, table, self._read, by_time=by_time)
         if len(changes):
             self.take_records(batch, changes)
-        changelog.keep(batch)
+        changelog.keep(kept)
 
     def _read(self, batch: Batch, *, as_fields: bool = True) -> tuple[pa.Table, str]:
         """Return records as `table_of` does; unless `as_fields`, Spark is to read their JSON."""

@@ -7,7 +7,7 @@ former one could come after the new one. Where rows meet by columns, these say w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,9 +19,17 @@ from kafka_pipeline.common.pipelines.specs import JoinSide, JoinSpec
 from kafka_pipeline.streams.sql.join_shape import SIDES
 from kafka_pipeline.streams.sql.join_tree import equalities, is_bare, joins_of
 from kafka_pipeline.streams.sql.query_tree import parsed, quiet, sources_of
-from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.spec import QueryError, quoted
 
 _KEY = "key"
+_PLACE = ("partition", "offset")
+"""The columns that tell the records of an input apart."""
+
+_EXACT = (
+    "map('timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSX', "
+    "'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
+)
+"""The options of `to_json` with which different times are different text."""
 
 Columns = frozenset[tuple[int, str]]
 """Columns of the inputs: the number of the side, and the name."""
@@ -36,19 +44,49 @@ def join_key_problem(
     tables: Collection[str],
     join: JoinSpec,
     identities: Mapping[JoinSide, Collection[str] | None],
+    *,
+    is_inner: bool = False,
 ) -> str:
     """Return what the key of a join's results lacks, and what to do; "" if it lacks nothing.
 
     `identities` has, for each side that changes, the columns that tell its rows apart; `None` if
     nothing shows them. The words follow the name of the query. The key of rows of other sides is up
-    to the user: nothing tells two equal records apart.
+    to the user: results with one key are one row of a table. Of an inner query, all rows count, so
+    the key needs the place of such records.
     """
     try:
         with quiet():
             found = _JoinText(query, tables)
-            return _Keys(found, join, identities).problem()
+            return _Keys(found, join, identities, is_inner=is_inner).problem()
     except (SqlglotError, RecursionError, QueryError):
         return "has a text that cannot be read, so it is not known what its key is made of"
+
+
+def made_key(
+    query: str,
+    tables: Collection[str],
+    join: JoinSpec,
+    identities: Mapping[JoinSide, Collection[str] | None],
+) -> str | None:
+    """Return the expression of a key for an inner query whose SELECT joins; see `join_key_problem`.
+
+    `None` if the query gives a key, if its outermost SELECT is not the one that joins, or if the
+    key would not tell rows without a partner apart: where both sides have them, a row of nulls
+    could be of either.
+    """
+    try:
+        with quiet():
+            found = _JoinText(query, tables)
+            keys = _Keys(found, join, identities, is_inner=True)
+            if found.key is not None or not found.is_outermost or not keys.tell_sides_apart:
+                return None
+            wanted = [*keys.wanted(), *keys.times_of_records()]
+    except (SqlglotError, RecursionError, QueryError):
+        return None  # what reads it again reports why
+    fields = (
+        f"'{number}', {quoted(alias)}.{quoted(name)}" for number, (alias, name) in enumerate(wanted)
+    )
+    return f"to_json(named_struct({', '.join(fields)}), {_EXACT})"
 
 
 class _Keys:
@@ -59,8 +97,11 @@ class _Keys:
         text: _JoinText,
         join: JoinSpec,
         identities: Mapping[JoinSide, Collection[str] | None],
+        *,
+        is_inner: bool,
     ) -> None:
         self._text = text
+        self._of_records = _PLACE if is_inner else ()
         assert join.regular is not None, "it has no bounds of time"
         self._only, self._stage = join.regular.only, join.regular.stage
         self._names = join.left, join.right
@@ -78,14 +119,14 @@ class _Keys:
             return f"gives no column key. {self._advice()}"
         known = self._text.known(key, [side for side in (0, 1) if self._is_of_record(side, key)])
         for side in self._sides:
-            names = self._identities.get(side, ())
+            names = self._names_of(side)
             if names is None:
                 return (
                     f"joins {self._names[side]}, whose rows are told apart by grouping columns "
                     "that it does not give: let it give all of them"
                 )
             if not {(side, name) for name in names} <= (key if side in self._alone else known):
-                lacking = " and ".join(sorted(names))
+                lacking = " and ".join(names)
                 return (
                     f"has a key that does not have {lacking} of {self._names[side]}, so it does "
                     f"not say which row of that a result is of. {self._advice()}"
@@ -121,21 +162,45 @@ class _Keys:
         """
         return side not in self._identities and any(of == side for of, _ in key)
 
-    def _advice(self) -> str:
-        wanted = list[str]()
+    @property
+    def tell_sides_apart(self) -> bool:
+        """Whether one side has no row alone, or has columns in the key that are never null."""
+        never_null = ({_KEY}, {*_PLACE})
+        return len(self._alone) < 2 or any(
+            {*(self._names_of(side) or ())} in never_null for side in self._sides
+        )
+
+    def wanted(self) -> list[tuple[str, str]]:
+        """Return the columns that the key must have: the alias of the side, and the name."""
+        found = list[tuple[str, str]]()
         for side in self._sides:
             alias = self._text.aliases[side]
-            wanted += [f"{alias}.{name}" for name in sorted(self._identities.get(side) or ())]
+            found += [(alias, name) for name in self._names_of(side) or ()]
         for side in (self._alone or self._sides[-1:]) if self._stage == "pairs" else ():
             alias = self._text.aliases[side]
             columns = [each for both in self._text.equal for each in sorted(both[side] - _UNKNOWN)]
-            wanted += [f"{alias}.{name}" for _, name in columns]
+            found += [(alias, name) for _, name in columns]
+        return [*dict.fromkeys(found)]
+
+    def times_of_records(self) -> list[tuple[str, str]]:
+        """Return the times of plain records: a topic that is made again has the former offsets."""
+        sides = (side for side in self._sides if side not in self._identities)
+        return [(self._text.aliases[side], "timestamp") for side in sides]
+
+    def _names_of(self, side: int) -> Sequence[str] | None:
+        """Return the columns that tell the rows of a side apart; `None` if nothing shows them."""
+        if side not in self._identities:
+            return self._of_records
+        names = self._identities[side]
+        return None if names is None else sorted(names)
+
+    def _advice(self) -> str:
+        parts = [f"{alias}.{name}" for alias, name in self.wanted()]
         others = [
             f", and of what identifies a record of {self._names[side]}"
             for side in self._sides
-            if side not in self._identities
+            if side not in self._identities and not self._of_records
         ]
-        parts = [*dict.fromkeys(wanted)]
         if not parts:
             return "Give a key that identifies a row of the result"
         shown = f"{' and '.join(parts)}{''.join(others)}"
@@ -165,6 +230,12 @@ class _JoinText:
             raise QueryError("it does not join two inputs")
         scope, join, _, _ = found[0]
         return scope, join
+
+    @property
+    def is_outermost(self) -> bool:
+        """Whether the SELECT that joins is the outermost one, and its text begins with it."""
+        scope, _ = self._joined
+        return scope is self._scopes[-1] and self.query[:6].upper() == "SELECT"
 
     @property
     def aliases(self) -> tuple[str, str]:

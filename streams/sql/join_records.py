@@ -120,6 +120,10 @@ class JoinRecords:
             is_lenient=self._spec.is_lenient,
         )
 
+    def reads_time(self, side: int) -> bool:
+        """Whether the rows of a side depend on the times of its records."""
+        return "timestamp" in self._query.columns[side]
+
     def rows(self, found: SideTables) -> list[pa.Table]:
         """Return the rows of each side, with `RECORD`. Raises as `run_carefully` does."""
         calls = (self._query.left, self._query.right)

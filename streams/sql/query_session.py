@@ -95,6 +95,8 @@ _SETTINGS = {
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     # With more groups than this, Spark would sort; a batch is in memory anyway.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": str(2**31 - 1),
+    # In the default mode, a struct with two fields of one name, which SQL allows, is an error.
+    "spark.sql.execution.pandas.structHandlingMode": "row",
 }
 _SETTINGS_OF_SQL = {
     # FROM csv.`/path` would read files that the TaskManager's config.yaml does not allow.

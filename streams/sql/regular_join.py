@@ -145,7 +145,7 @@ class RegularJoin(MixedProcessor):
         before = batch.head(found.stop)
         self.lookup.rows(before)
         if self._sides is not None:
-            found = self._sides.with_lost(batch, taken, found)
+            found, taken = self._sides.with_lost(batch, taken, found)
         return Taken(before, self.records.rows(found), found, taken)
 
     def keep(self, taken: Taken) -> None:

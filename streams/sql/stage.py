@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _PLACE = re.compile(r"\(line (\d+), column (\d+)\)")
 
@@ -30,6 +30,12 @@ class Stage:
     def query(self) -> str:
         """The query of the stage, which reads other stages as tables."""
         return "".join(part for part, _ in self.text)
+
+    def with_column(self, column: str) -> Stage:
+        """Return a stage, which begins with SELECT, that gives one more column."""
+        (first, place), *others = self.text
+        rest = first[len("SELECT") :], None if place is None else place + len("SELECT")
+        return replace(self, text=[(f"SELECT {column},", None), rest, *others])
 
     def placed(self, message: str) -> str:
         """Return a message about the query of this stage, with places in the whole query."""

@@ -6,7 +6,7 @@ times to milliseconds, and refuse NaN and infinite numbers, which become text he
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
@@ -112,6 +112,11 @@ def require_lossless(result: StructType, format_: Format) -> None:
             raise QueryError(
                 f"{what}, which cannot go to another part of the query: cast it, or make text of it"
             )
+        for repeated in _repeated(type_):
+            raise QueryError(
+                f'{what}, and two fields called "{repeated}" cannot go to another part of the '
+                "query: give each a name of its own, as in struct(n AS a, n + 1 AS b)"
+            )
 
 
 def quoted_floats(column: Column) -> Column:
@@ -119,6 +124,17 @@ def quoted_floats(column: Column) -> Column:
     text = column.cast("string")
     is_text = F.isnan(column) | (F.abs(column) == float("inf"))
     return F.when(is_text, F.concat(F.lit('"'), text, F.lit('"'))).otherwise(text)
+
+
+def _repeated(type_: DataType) -> Iterator[str]:
+    """Yield the names that several fields of one struct have."""
+    match type_:
+        case ArrayType(elementType=inner) | MapType(valueType=inner):
+            yield from _repeated(inner)
+        case StructType(names=names, fields=fields):
+            yield from (name for name in names if names.count(name) > 1)
+            for field in fields:
+                yield from _repeated(field.dataType)
 
 
 def _is_lossless(type_: DataType) -> bool:

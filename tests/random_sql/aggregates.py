@@ -118,16 +118,18 @@ class Records(Enum):
     """Results of a query, which have no time or offset."""
     CHANGES = "changes"
     """Rows that are replaced and deleted."""
+    JOINED_CHANGES = "joined changes"
+    """Results of a join of these, which have no key of their own."""
 
 
 def _functions_for(records: Records) -> tuple[_Function, ...]:
-    if records is Records.CHANGES:
-        return _INVERTIBLE
-    if records is Records.RESULTS:
+    of_changes = records in (Records.CHANGES, Records.JOINED_CHANGES)
+    functions = _INVERTIBLE if of_changes else _FUNCTIONS
+    if records in (Records.RESULTS, Records.JOINED_CHANGES):
         return tuple(
-            each for each in _FUNCTIONS if not re.search("{(time|offset|key)}", each.template)
+            each for each in functions if not re.search("{(time|offset|key)}", each.template)
         )
-    return _FUNCTIONS
+    return functions
 
 
 class Aggregates:

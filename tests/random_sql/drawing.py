@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable, Mapping
 
 from tests.random_sql.aggregates import Aggregates, Records
-from tests.random_sql.drawn_changes import joined_changes
+from tests.random_sql.drawn_changes import grouped_changes, joined_changes
 from tests.random_sql.drawn_joins import join, joined_groups, regular_join
-from tests.random_sql.drawn_windows import GRACE_MIN, table_function, window
+from tests.random_sql.drawn_windows import GRACE_MIN, table_function, window, window_of_changes
 from tests.random_sql.expressions import Drawing, Expression, column
 from tests.random_sql.nesting import again
 from tests.random_sql.queries import Item, Query, Shape, Window
@@ -103,12 +103,14 @@ def _changes(chance: random.Random) -> Query:
     drawing = Drawing(chance, source.columns)
     groups = grouping(chance, drawing, source.key)
     aggregates = Aggregates(chance, drawing, records=Records.CHANGES)
+    found = window_of_changes(chance, source)
     return Query(
         Shape.GROUPS,
         items=tuple(Item(f"v{place}", aggregates.one()) for place in range(chance.randint(1, 4))),
-        key=key_of_groups(groups),
+        key=key_of_groups(groups, found),
         where=conditions(chance, drawing),
         groups=groups,
+        window=found,
         having=chance.choice(((), (), ("count(*) > 1",), ("count(*) % 2 = 1",))),
         changelog=True,
         **source.settings(),
@@ -283,6 +285,7 @@ SHAPES: Mapping[str, Callable[[random.Random], Query]] = {
     "best_changes": _best_changes,
     "distinct_changes": _distinct_changes,
     "joined_changes": joined_changes,
+    "grouped_changes": grouped_changes,
     "nested": _nested,
     "chains": _chains,
 }

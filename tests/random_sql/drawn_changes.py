@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Any
 
 from tests.random_sql.aggregates import Aggregates, Records
 from tests.random_sql.expressions import Drawing, Expression, column, kind_of
-from tests.random_sql.queries import SEPARATOR, Item, Query, Shape
-from tests.random_sql.sources import GROUPABLE, columns, conditions
+from tests.random_sql.queries import SEPARATOR, Item, Query, Shape, Window
+from tests.random_sql.sources import GROUPABLE, columns, conditions, grouping, key_of_groups
 from tests.random_sql.values import COLUMNS
 
 _KINDS = ("", "INNER ", "LEFT ", "RIGHT ", "FULL ", "LEFT SEMI ", "LEFT ANTI ")
+_SIZES = ("'1 hour'", "'3 hours', '1 hour'", "'10 minutes'")
 _RECORD = ("partition", "offset")
 """What tells records apart that replace nothing."""
 
@@ -28,6 +30,49 @@ class _Side:
 
 def joined_changes(chance: random.Random) -> Query:
     """Draw a join of upserts, of groups that change, and of records."""
+    settings, above, key = _drawn(chance)
+    return Query(
+        Shape.JOIN,
+        items=columns(chance, above),
+        key=_plain(f"concat_ws('{SEPARATOR}', {', '.join(key)})", "STRING"),
+        where=conditions(chance, above) if chance.random() < 0.3 else (),
+        **settings,
+    )
+
+
+def grouped_changes(chance: random.Random) -> Query:
+    """Draw a SELECT that groups or numbers the rows of such a join."""
+    settings, above, _ = _drawn(chance)
+    groups = grouping(chance, above, None)
+    settings |= {"joined": ("o", "p"), "groups": groups}
+    settings["where"] = conditions(chance, above) if chance.random() < 0.3 else ()
+    if chance.random() < 0.25:
+        return Query(
+            Shape.BEST,
+            items=columns(chance, above, 3),
+            order=(f"({above.any(1, GROUPABLE).sql}) {chance.choice(('', 'DESC'))}",),
+            limit=chance.choice(("place = 1", "place <= 2", "place IN (1, 3)")),
+            **settings,
+        )
+    window = None
+    # Groups have no time.
+    timed = [name for name in above.columns if name in ("o.key", "p.key")]
+    if timed and chance.random() < 0.3:
+        time = timed[0].replace("key", "timestamp")
+        window = Window(f"window({time}, {chance.choice(_SIZES)})")
+    aggregates = Aggregates(chance, above, records=Records.JOINED_CHANGES)
+    return Query(
+        Shape.GROUPS,
+        items=tuple(Item(f"v{place}", aggregates.one()) for place in range(chance.randint(1, 3))),
+        key=key_of_groups(groups, window),
+        window=window,
+        having=chance.choice(((), (), ("count(*) > 1",), ("count(*) % 2 = 1",))),
+        **settings,
+    )
+
+
+def _drawn(chance: random.Random) -> tuple[dict[str, Any], Drawing, list[str]]:
+    """Return what is joined, what can be read of it, and the parts of a key."""
     is_alone = chance.random() < 0.2
     topics = {"o": "orders", "p": "orders" if is_alone else "payments"}
     upserts = tuple(topic for topic in dict.fromkeys(topics.values()) if chance.random() < 0.6)
@@ -44,6 +89,9 @@ def joined_changes(chance: random.Random) -> Query:
         else:
             sides[alias] = _rows(chance, topic, schemas[topic], changes=topic in upserts)
     how = chance.choice(_KINDS)
+    if how == "FULL " and all(each.identity[0] == "g0" for each in sides.values()):
+        # A group of nulls on one side could have the key of one on the other side.
+        how = "LEFT "
     equal = [_equality(chance, sides) for _ in range(chance.choice((1, 1, 2)))]
     on = [f"{left} = {right}" for left, right in equal]
     both = {f"{a}.{name}": kind for a, side in sides.items() for name, kind in side.columns.items()}
@@ -60,19 +108,16 @@ def joined_changes(chance: random.Random) -> Query:
     )
     if not stays or chance.random() < 0.5:
         key += [pair["op".index(alias)] for alias in seen for pair in equal]
-    parts = (f"coalesce(CAST({each} AS STRING), '-')" for each in dict.fromkeys(key))
-    return Query(
-        Shape.JOIN,
-        source=f"{sides['o'].sql} o {how}JOIN {sides['p'].sql} p ON {' AND '.join(on)}",
-        inputs=schemas,
-        items=columns(chance, above),
-        key=_plain(f"concat_ws('{SEPARATOR}', {', '.join(parts)})", "STRING"),
-        where=conditions(chance, above) if chance.random() < 0.3 else (),
-        how=how,
-        ttl=chance.choice(("none", "20000 d")),
-        upserts=upserts,
-        changes=True,
-    )
+    parts = [f"coalesce(CAST({each} AS STRING), '-')" for each in dict.fromkeys(key)]
+    settings: dict[str, Any] = {
+        "source": f"{sides['o'].sql} o {how}JOIN {sides['p'].sql} p ON {' AND '.join(on)}",
+        "inputs": schemas,
+        "how": how,
+        "ttl": chance.choice(("none", "20000 d")),
+        "upserts": upserts,
+        "changes": True,
+    }
+    return settings, above, parts
 
 
 def _rows(chance: random.Random, topic: str, schema: dict[str, str], *, changes: bool) -> _Side:

@@ -35,6 +35,12 @@ def window(chance: random.Random, source: Source, *, sessions: bool = False) -> 
     return Window(chance.choice(_WINDOWS).format(time=time))
 
 
+def window_of_changes(chance: random.Random, source: Source) -> Window | None:
+    """Return a window over the time of upserts, in some cases."""
+    time = f"{source.prefix}timestamp"
+    return Window(chance.choice(_WINDOWS).format(time=time)) if chance.random() < 0.3 else None
+
+
 def _calendar(chance: random.Random) -> Window:
     period, zone = chance.choice(("day", "week", "month")), chance.choice(_ZONES)
     sql = f"calendar_window(timestamp, '1 {period}', '{zone}')"

@@ -90,6 +90,7 @@ class _Inputs:
             chance.choice((0, 0, 7, 120, 26 * 60)) * MINUTE_MS for _ in range(self._partitions)
         ]
         self._steps = chance.choice((_STEPS_MS, _STEPS_MS, _LONG_STEPS_MS))
+        self._newest = dict[tuple[str, str | None], bytes | None]()
         self._skips_bad = query.uses_a_field and chance.random() < 0.5
 
     def draw(self) -> Inputs:
@@ -123,7 +124,12 @@ class _Inputs:
         now += self._ahead[partition]
         if topic in query.inputs and self._skips_bad and chance.random() < 0.05:
             return Record(topic, partition, key, chance.choice(_BAD), now - back, is_bad=True)
-        return Record(topic, partition, key, self._value(topic), now - back)
+        value = self._value(topic)
+        if query.has_upserts(topic):
+            if chance.random() < 0.15:
+                value = self._newest.get((topic, key), value)
+            self._newest[topic, key] = value
+        return Record(topic, partition, key, value, now - back)
 
     def _value(self, topic: str) -> bytes | None:
         if self._chance.random() < (0.25 if self._query.has_upserts(topic) else 0.06):

@@ -117,7 +117,7 @@ def _text(query: Query) -> str:
     time = f"{prefix}timestamp"
     if query.shape is Shape.JOIN:
         time = "o.timestamp" if query.shows_one_side else "greatest(o.timestamp, p.timestamp)"
-    if query.joined:
+    if query.joined and not query.changes:
         time = f"greatest({', '.join(f'{each}.timestamp' for each in query.joined)})"
     last, again = f", unix_millis(max({time})) AS __time", ", __time"
     window = query.window
@@ -127,12 +127,12 @@ def _text(query: Query) -> str:
         again += ", __start, __end"
     marks = {
         "«time»": "" if query.changes else f", unix_millis({time}) AS __time",
-        "«last»": last,
+        "«last»": "" if query.changes or query.changelog else last,
         "«again»": again,
         "«window end»": ", unix_millis(w.start) AS __start, unix_millis(w.end) AS __end",
         "«ties»": "" if query.joined else f", {prefix}timestamp, {prefix}partition, {prefix}offset",
     }
-    if query.shape is Shape.BEST and query.changelog:
+    if query.shape is Shape.BEST and (query.changelog or query.changes):
         # Rows of a table that tie are in the order of their columns.
         marks["«ties»"] = "".join(f", ({each.expression.sql})" for each in query.items)
     text = query.marked()

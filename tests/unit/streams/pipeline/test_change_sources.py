@@ -125,9 +125,9 @@ def test_global_tables_have_the_rows() -> None:
         (sql("SELECT n FROM input"), "gives no column key"),
         (sql("SELECT key, explode(array(n)) AS n FROM input"), "gives several rows for one key"),
         (
-            sql("SELECT window.start AS key, sum(n) AS n FROM input GROUP BY window(timestamp, "
-                "'1 hour')"),
-            "which replace former ones at any time, so no window of them is ever complete",
+            sql("SELECT session_window.start AS key, sum(n) AS n FROM input GROUP BY "
+                "session_window(timestamp, '1 hour')"),
+            "which replace former ones at any time. Rows cannot be taken out of sessions",
         ),
         (sql("SELECT DISTINCT a AS key, n FROM input"), "groups by n, which its column key"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -239,7 +240,7 @@ def test_updates_without_a_key_cannot_be_joined() -> None:
     assert 'nothing tells which former one each of them replaces: "First" gives a key' in problem
 
 
-def test_a_query_may_group_a_join_of_which_both_sides_change() -> None:
+def test_a_query_may_group_a_join_whose_key_tells_all_rows_apart() -> None:
     inner = (
         "SELECT concat_ws('|', o.key, p.key, o.n) AS key, o.a, p.b FROM orders o JOIN payments p "
         "ON o.n = p.n"
@@ -249,8 +250,58 @@ def test_a_query_may_group_a_join_of_which_both_sides_change() -> None:
     assert spec_of(made, "P-rows").changelog
     assert made.processor("P.j").gives == {"P": ArcKind.UPSERTS}
     (problem,) = problems_in(pipeline(query, upserts="orders"))
-    assert '"P.j" takes back what replaced rows gave, and two rows may have one key' in problem
-    assert "Put that part of the query into a processor of its own" in problem
+    assert "has a key that does not have partition and offset of payments" in problem
+    assert "made of o.key and p.partition and p.offset and p.n, such as concat_ws(" in problem
+    query = query.replace("p.key,", "p.partition, p.offset, p.n,")
+    made = load(pipeline(query, upserts="orders"))
+    assert made.processor("P.j").gives == {"P": ArcKind.UPSERTS}
+
+
+OF_ONE_SELECT = {
+    "records": (
+        "orders o JOIN payments p ON o.n = p.n",
+        "payments",
+        "o.partition o.offset p.key p.n o.timestamp",
+    ),
+    "records without a partner": (
+        "orders o LEFT JOIN payments p ON o.key = p.key",
+        "payments",
+        "o.partition o.offset p.key o.timestamp",
+    ),
+    "rows that move": (
+        "orders o JOIN payments p ON o.n = p.n",
+        "orders payments",
+        "o.key p.key p.n",
+    ),
+    "groups": (
+        f"{GROUPS} o JOIN payments p ON o.b = p.key",
+        "payments",
+        "o.a o.b p.key",
+    ),
+    "one side": ("orders o LEFT SEMI JOIN payments p ON o.key = p.key", "orders", "o.key"),
+}
+
+
+@pytest.mark.parametrize(("joined", "upserts", "wanted"), OF_ONE_SELECT.values(), ids=OF_ONE_SELECT)
+def test_a_select_that_groups_what_it_joins_makes_the_key_itself(
+    joined: str, upserts: str, wanted: str
+) -> None:
+    made = load(
+        pipeline(f"SELECT o.b AS key, count(*) AS c FROM {joined} GROUP BY o.b", upserts=upserts)
+    )
+    stage = spec_of(made, "P").stages["P.o_p"]
+    fields = re.findall(r"'\d+', `(\w)`.`(\w+)`", stage.query.partition(" AS key,")[0])
+    assert [".".join(each) for each in fields] == wanted.split()
+    assert made.processor("P.o_p").gives == {"P": ArcKind.UPSERTS}
+    assert spec_of(made, "P.o_p").query == stage.query
+    assert spec_of(made, "P-rows").changelog
+
+
+def test_rows_of_nulls_on_two_sides_get_no_key() -> None:
+    """A group of nulls without a partner would have the key of one on the other side."""
+    text = f"SELECT o.a AS key, count(*) AS c FROM {GROUPS} o FULL JOIN {GROUPS} p ON o.a = p.a"
+    (problem,) = problems_in(pipeline(text + " GROUP BY o.a"))
+    assert "gives no column key. Give a key that is made of o.a and o.b and p.a and p.b" in problem
 
 
 def test_change_events_are_joined_behind_a_query_of_their_own() -> None:

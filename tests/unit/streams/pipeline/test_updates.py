@@ -42,7 +42,14 @@ def changelogs(pipeline: Pipeline) -> list[str]:
     ]
 
 
+KEYED_MEAN = MEAN.replace("category AS key", "concat(category, «».start) AS key")
+IN_WINDOWS = KEYED_MEAN.replace("«»", "window") + ", window(timestamp, '1 hour')"
 AS_TABLES = {
+    "a mean in windows, which a row may leave": (HIGHEST, IN_WINDOWS),
+    "the highest of rows with one time, which changes": (
+        HIGHEST,
+        "SELECT string(timestamp) AS key, max(price) AS price FROM input GROUP BY timestamp",
+    ),
     "the mean of highest prices": (HIGHEST, MEAN),
     "a count of highest prices": (HIGHEST, MEAN.replace("avg(price)", "count(*)")),
     "windows that give updates": (
@@ -123,7 +130,6 @@ def test_groups_of_a_changelog_reject_nothing_behind_their_topic(on_error: str) 
     assert found == {"First-rows": False, "First": False, "Second-rows": False, "Second": True}
 
 
-KEYED_MEAN = MEAN.replace("category AS key", "concat(category, «».start) AS key")
 REFUSED = {
     "different rows of updates without a key": (
         HIGHEST.replace("auction AS key, ", ""),
@@ -131,16 +137,6 @@ REFUSED = {
         'First" gives no column key',
     ),
     "ranks of highest prices": (HIGHEST, TOP.replace("row_number", "rank"), "write row_number()"),
-    "a mean in windows": (
-        HIGHEST,
-        KEYED_MEAN.replace("«»", "window") + ", window(timestamp, '1 hour')",
-        "no window of them",
-    ),
-    "sessions": (
-        HIGHEST,
-        KEYED_MEAN.replace("«»", "session_window") + ", session_window(timestamp, '1 minute')",
-        "no window of them",
-    ),
     "no key": (HIGHEST.replace("auction AS key, ", ""), MEAN, 'First" gives no column key'),
     "a key that changes": (
         HIGHEST.replace("auction AS key", "max(price) AS key"),
@@ -185,6 +181,32 @@ REFUSED = {
 def test_an_aggregate_of_updates_is_refused(first: str, second: str, reason: str) -> None:
     (problem,) = problems_in(chain(first, second))
     assert '"Second": its records are updates of "First"' in problem
+    assert reason in problem
+    assert "emit: on_close" in problem
+
+
+@pytest.mark.parametrize(
+    ("second", "keys", "reason"),
+    [
+        (
+            KEYED_MEAN.replace("«»", "session_window") + ", session_window(timestamp, '1 minute')",
+            "to: [sink]",
+            "Rows cannot be taken out of sessions, which merge: group by window(…)",
+        ),
+        (
+            IN_WINDOWS.replace("window(timestamp, '1 hour')", "calendar_window(timestamp, '1 day', "
+                "'Europe/Berlin')"),
+            "to: [sink]",
+            "group by a day of the zone",
+        ),
+        (IN_WINDOWS, "to: [sink], emit: on_close, grace: 1 min", "write emit: on_update"),
+        (IN_WINDOWS, "to: [sink], late_to: late", "leave late_to out"),
+    ],
+)  # fmt: skip
+def test_windows_that_a_row_cannot_leave_are_refused(second: str, keys: str, reason: str) -> None:
+    text = chain(HIGHEST, second).replace("to: [sink]", keys)
+    (problem,) = problems_in(f"sinks: {{late: late}}{text}")
+    assert '"Second": its records are updates of "First", which replace former ones' in problem
     assert reason in problem
     assert "emit: on_close" in problem
 

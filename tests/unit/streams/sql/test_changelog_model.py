@@ -84,6 +84,16 @@ BEST_OF_GROUPS = (
 )
 DIFFERENT = "SELECT category AS key, category FROM input GROUP BY category"
 DISTINCT = "SELECT DISTINCT category AS key, category FROM input"
+WINDOWS = (
+    "SELECT concat_ws('|', category, unix_seconds(window.start)) AS key, count(*) AS c, "
+    "sum(price) AS s, max(n) AS n FROM input GROUP BY category, window(timestamp, '20 minutes'{})"
+)
+BEST_OF_WINDOWS = (
+    "SELECT concat_ws('|', category, unix_seconds(window.start)) AS key, k FROM (SELECT category, "
+    "window, key AS k, row_number() OVER (PARTITION BY category, window ORDER BY price DESC NULLS "
+    "LAST) AS place FROM (SELECT *, window(timestamp, '20 minutes') AS window FROM input)) "
+    "WHERE place = 1"
+)
 Rows = Mapping[str, Mapping[str, Any]]
 
 
@@ -249,6 +259,35 @@ def lowest(rows: Rows) -> dict[str | None, Any]:
     return {key: {"l": row["l"], "c": row["c"]} for key, row in totals(rows).items()}
 
 
+def windows(rows: Rows, slide: int = 20) -> dict[str | None, Any]:
+    """Return the groups of windows of 20 minutes, which begin every `slide` minutes."""
+    groups = defaultdict[str, list[Mapping[str, Any]]](list)
+    for row in rows.values():
+        last = row["at"] // slide * slide
+        for start in range(last, last - 20, -slide):
+            groups[f"{row['category']}|{60 * start}"].append(row)
+    found: dict[str | None, Any] = {}
+    for key, members in groups.items():
+        prices, numbers = (
+            [row[name] for row in members if row[name] is not None] for name in ("price", "n")
+        )
+        total = sum(prices) if prices else None
+        found[key] = {"c": len(members), "s": total, "n": max(numbers, default=None)}
+    return found
+
+
+def hops(rows: Rows) -> dict[str | None, Any]:
+    return windows(rows, 5)
+
+
+def best_of_windows(rows: Rows) -> dict[str | None, Any]:
+    groups = defaultdict[str | None, list[tuple[bool, int, str]]](list)
+    for key, row in rows.items():
+        place = row["price"] is None, -(row["price"] or 0), key
+        groups[f"{row['category']}|{60 * (row['at'] // 20 * 20)}"].append(place)
+    return {key: {"k": min(places)[-1]} for key, places in groups.items()}
+
+
 def best(rows: Rows) -> dict[str | None, Any]:
     found: dict[str | None, Any] = {}
     for category, members in by_category(rows).items():
@@ -299,6 +338,9 @@ PIPELINES: dict[str, tuple[str, Callable[[Rows], dict[str | None, Any]]]] = {
     "an aggregate of aggregates": (query(LOWEST), lowest),
     "best rows": (query(BEST), best),
     "best rows of aggregates": (query(BEST_OF_GROUPS), best_of_groups),
+    "windows": (query(WINDOWS.format("")), windows),
+    "hopping windows": (query(WINDOWS.format(", '5 minutes'")), hops),
+    "best rows of windows": (query(BEST_OF_WINDOWS), best_of_windows),
     "different rows": (query(DIFFERENT), categories),
     "distinct rows": (query(DISTINCT), categories),
     "by their key": (query("SELECT key, sum(price) AS s FROM input GROUP BY key"), by_key),
@@ -416,6 +458,39 @@ def test_more_rows_than_a_group_may_keep_are_not_left_out_in_silence(shared: Ope
     reason = "row_number(…) has more than 2 values in a group: see max_collected"
     with pytest.raises(ProcessingFailedError, match=re.escape(reason)):
         job.send(rows[2:], 0)
+    job.close()
+
+
+PRICE_OF_TIME = "sum(if(timestamp < timestamp_seconds(90), price, 0))"
+
+
+@pytest.mark.parametrize(
+    ("value", "raw", "is_sent"),
+    [
+        ("sum(price)", b'{"price": 1, "n": 0.0, "category": "x"}', False),
+        ("sum(price)", b'{"n": null, "category": "x", "price": 1}', False),
+        ("sum(price)", b'{"category": "x", "price": 1}', False),
+        ("sum(price)", b'{"category": "x", "price": 1, "n": 0.0, "unknown": 2}', False),
+        ("sum(price)", b'{"category": "x", "price": null}', True),
+        ("sum(price)", b'{"category": "y", "price": 1}', True),
+        ("sum(price)", None, True),
+        ("count(n)", b'{"category": "x", "n": -0.0}', True),
+        ("count(n)", b'{"category": "x"}', True),
+        (PRICE_OF_TIME, b'{"price": 1, "n": 0.0, "category": "x"}', True),
+    ],
+)
+def test_an_update_is_a_change_if_a_column_differs_that_the_query_uses(
+    shared: OpenedOnce, value: str, raw: bytes | None, *, is_sent: bool
+) -> None:
+    text = query(f"SELECT category AS key, {value} AS v, count(*) AS c FROM input GROUP BY 1")
+    job, former = Job(text, shared), {"key": "a", "category": "x", "price": 1, "n": 0.0}
+    job.send([{**former, "at": 1}])
+    job.take()
+    job.send([{"key": "a", "at": 2, "raw": raw}])
+    assert bool(job.take()) == is_sent
+    job.send([{**former, "at": 3}])
+    job.send([{"key": "a", "at": 4, "raw": None}])
+    assert job.take()[-1][1:3] == ("x", None)
     job.close()
 
 

@@ -21,7 +21,7 @@ from kafka_pipeline.streams.sql.join_shape import JoinShape, join_change
 from kafka_pipeline.streams.sql.spec import QueryError
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.fake_join import FakeJoins
-from tests.unit.streams.sql.grouped_job import Job, Row
+from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, Row
 from tests.unit.streams.sql.join_pipeline import pipeline
 from tests.unit.streams.sql.regular_join_model import (
     KINDS,
@@ -61,7 +61,11 @@ def pipeline_of(text: str, changing: Sequence[str], ttl: str = "none") -> str:
 
 
 def random_rows(chance: random.Random, changing: Sequence[str]) -> dict[str, list[Row]]:
-    """Return records. The `id` of upserts is their key, and that of others is one of its own."""
+    """Return records. The `id` of upserts is their key, and that of others is one of its own.
+
+    Some upserts repeat the former one of their key.
+    """
+    newest = dict[tuple[str, str], Row]()
 
     def row(topic: str, index: int) -> Row:
         key = chance.choice(["a", "b", "c", "d"])
@@ -69,8 +73,11 @@ def random_rows(chance: random.Random, changing: Sequence[str]) -> dict[str, lis
         id_ = f"{topic[0]}{key}" if topic in changing else f"{topic[0]}{index}"
         if topic in changing and chance.random() < 0.2:
             return {"key": key, "at": at, "raw": None}
+        if topic in changing and chance.random() < 0.3 and (topic, key) in newest:
+            return {**newest[topic, key], "at": at}
         n, x = chance.choice([None, 0, 1]), chance.choice([None, *range(5)])
-        return {"key": key, "at": at, "id": id_, "n": n, "x": x}
+        newest[topic, key] = {"key": key, "at": at, "id": id_, "n": n, "x": x}
+        return newest[topic, key]
 
     return {topic: [row(topic, index) for index in range(SIZE)] for topic in SIDES}
 
@@ -83,6 +90,11 @@ class Model:
         self._changing = changing
         self._newest: dict[str, dict[str, Row]] = {topic: {} for topic in SIDES}
         self._all: dict[str, list[Row]] = {topic: [] for topic in SIDES}
+
+    def has(self, topic: str, row: Row) -> bool:
+        """Whether a row is there, whatever its time is."""
+        former = self._newest[topic].get(row["key"])
+        return former is not None and {**former, "at": 0} == {**row, "at": 0}
 
     def add(self, topic: str, row: Row) -> None:
         if topic not in self._changing:
@@ -134,10 +146,13 @@ def compare(
         job = Job(pipeline_of(text, topics, ttl), FakeJoins())
         model = Model(how, on, topics, is_checked=is_checked)
         for batch in cut(ordered, size):
+            is_known, sent = True, len(job.results)
             for topic, row in in_order(batch):
+                is_known &= model.has(topic, row)
                 model.add(topic, row)
             job.send_together(batch)
             where = f"seed {seed}, {size} at a time"
+            assert len(job.results) == sent or not is_known or ttl != "none", where
             assert folded(job.results) == model.results, where
             if chance.random() < 0.1:
                 job.restart()
@@ -225,6 +240,26 @@ def test_an_update_in_the_same_batch_gives_its_last_result_only() -> None:
     job.send([row("a", 5, x=3), {"key": "a", "at": 6, "raw": None}], topic="orders")
     assert taken(job) == [("oa-pp-1-1", None)]
     assert job.results == []
+    job.close()
+
+
+@pytest.mark.parametrize(("ttl", "sent"), [("none", []), ("1 d", [("oa-pp-1-1", 3)])])
+def test_an_update_that_changes_nothing_gives_nothing_but_a_new_time(
+    ttl: str, sent: list[tuple[str, int]]
+) -> None:
+    """With `ttl`, its row is kept for longer than the former one. A repeated record is not."""
+    job = job_of("LEFT", SIDES, ttl)
+    job.send([payment("p", 1)], topic="payments")
+    job.send([row("a", 2)], topic="orders")
+    job.take()
+    job.send([row("a", 2), row("a", 3)], topic="orders")
+    job.send([row("a", 3)], topic="orders")
+    assert [(each.key, each.timestamp // MINUTE_MS) for each in job.take()] == sent
+    job.restart()
+    job.send([row("a", 4), row("a", 4, x=1), {"key": "a", "at": 5, "raw": None}], topic="orders")
+    assert taken(job) == [("oa-pp-1-1", None)]
+    job.send([row("a", 6)], topic="orders")
+    assert taken(job) == [("oa-pp-1-1", {"x": 0, "y": 0})]
     job.close()
 
 

@@ -19,6 +19,7 @@ from kafka_pipeline.streams.sql.query_stages import cut_query
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.tiers import long_but_the_first
+from tests.unit.streams.sql.grouped_job import Job, OpenedOnce
 from tests.unit.streams.sql.test_stages import CONFIG
 
 pytestmark = pytest.mark.integration
@@ -239,3 +240,30 @@ def test_windows_of_two_times_are_refused(tmp_path: Path) -> None:
     query = WINDOWS["of one side"].replace("window(a.timestamp", "window(b.timestamp", 1)
     with pytest.raises(QueryError, match="a row has one time"):
         cut_query(query, (), "P")
+
+
+@pytest.mark.parametrize(
+    "joined",
+    [
+        "a JOIN b ON a.id = b.id",
+        "a JOIN b ON a.key = b.key",
+        "b JOIN c ON b.key = c.key JOIN a ON a.id = c.id",
+    ],
+)
+def test_groups_of_a_join_follow_the_side_that_changes(shared: OpenedOnce, joined: str) -> None:
+    """Records that are equal in all that the query reads count one by one."""
+    query = f"SELECT b.group AS key, sum(a.n) AS s, count(*) AS c FROM {joined} GROUP BY 1"
+    job = Job(pipeline(query).replace("b: b", "b: {topic: b, changelog: true}"), shared)
+    row = {"key": "k", "at": 1, "id": 1, "other": 0, "n": 5, "group": "x"}
+    for topic in read_by(query)[1:]:
+        job.send([row], topic=topic)
+    job.send([row, row], topic="a")
+    assert job.latest() == {"x": {"s": 10, "c": 2}}
+    job.send([{**row, "group": "y"}], topic="b")
+    assert {each.key: each.value for each in job.take()} == {"x": None, "y": {"s": 10, "c": 2}}
+    job.restart()
+    job.send([row], topic="a")
+    assert job.latest() == {"y": {"s": 15, "c": 3}}
+    job.send([{"key": "k", "at": 2, "raw": None}], topic="b")
+    assert job.take()[-1][1:3] == ("y", None)
+    job.close()

@@ -157,6 +157,24 @@ def test_a_deletion_passes_through_a_query_without_groups(shared: OpenedOnce) ->
     job.close()
 
 
+def test_a_row_leaves_the_window_of_its_former_time_and_is_never_late(shared: OpenedOnce) -> None:
+    job = Job(
+        "sources: {prices: {topic: in, changelog: true}}\n"
+        "processors:\n"
+        "- {id: T, type: sql, from: [prices], to: [sink], format: json, schema: n INT,\n"
+        '   query: "SELECT string(unix_seconds(window.start)) AS key, sum(n) AS n FROM input '
+        "GROUP BY window(timestamp, '1 hour')\"}\n",
+        shared,
+    )
+    job.send([{"key": "a", "at": 1, "n": 1}, {"key": "b", "at": 2, "n": 2}])
+    job.send([{"key": "a", "at": 9000, "n": 1}])
+    assert job.latest() == {"0": {"n": 2}, "540000": {"n": 1}}
+    job.send([{"key": "c", "at": 3, "n": 4}, {"key": "a", "at": 9001, "raw": None}])
+    assert {each.key: each.value for each in job.take()} == {"0": {"n": 6}, "540000": None}
+    assert not job.dropped
+    job.close()
+
+
 def test_rows_are_counted_by_a_query_that_reads_no_column(shared: OpenedOnce) -> None:
     job = Job(
         "sources: {prices: {topic: in, changelog: true}}\n"
@@ -207,6 +225,17 @@ def test_a_mean_is_exact_after_a_large_value_is_taken_out(local: LocalQueries) -
         kept = merged.select(kept.column_names)
     assert json.loads(merged["value"][0].as_py()) == {"n": 1.0}
     signed.close()
+
+
+def test_fields_of_a_struct_may_have_one_name(shared: OpenedOnce) -> None:
+    """Arrow names fields, and Spark's default is to refuse such a struct there."""
+    values = "to_json(collect_list(struct(n, -n AS n))), ' ', to_json(max_by(struct(c, c), n))"
+    job = Job(by_category(f"concat({values})", "fail"), shared)
+    job.send([{"key": key, "c": "x", "at": 1, "n": n} for n, key in enumerate("ab")])
+    job.send([{"key": "b", "c": "x", "at": 2, "n": 7}])
+    lists, best = '[{"n":0,"n":0},{"n":7,"n":-7}]', '{"c":"x","c":"x"}'
+    assert job.latest() == {"x": {"v": f"{lists} {best}"}}
+    job.close()
 
 
 def test_too_many_values_of_a_collection_stop_the_task(shared: OpenedOnce) -> None:

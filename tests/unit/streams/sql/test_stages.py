@@ -265,6 +265,12 @@ def checked(local: LocalQueries) -> Callable[[Path, str], list[str]]:
             "the query gives m as MAP<INT,INT>, which cannot go to another part of the query: cast "
             "it, or make text of it",
         ),
+        (
+            "collect_list(struct(n, n)) AS s",
+            'the query gives s as ARRAY<STRUCT<N:INT,N:INT>>, and two fields called "n" cannot go '
+            "to another part of the query: give each a name of its own, as in struct(n AS a, "
+            "n + 1 AS b)",
+        ),
         ("\n  wrong", "`offset`, `partition`]. (line 2, column 3)"),
     ],
 )
