@@ -24,7 +24,8 @@ identity() { printf '%s in %s\n' "$("$VENV/bin/python" --version)" "$PWD"; }
 
 wanted_stamp() {
   identity
-  cat locks/build.lock requirements.lock pyproject.toml | cksum
+  # An archive of Spark's classes is for one class path, which launch.sh has a part in.
+  cat locks/build.lock requirements.lock pyproject.toml streams/spark/launch.sh | cksum
 }
 
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
