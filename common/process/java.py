@@ -68,7 +68,7 @@ def _candidates(environ: Mapping[str, str]) -> list[Path]:
         candidates.append(Path(java_home, "bin", "java"))
     if on_path := shutil.which("java", path=environ.get("PATH", os.defpath)):
         candidates.append(Path(on_path))
-    return candidates
+    return list(dict.fromkeys(candidates))
 
 
 def _ask(executable: Path, environ: Mapping[str, str]) -> Java | None:
