@@ -48,6 +48,8 @@ lock locks/users.lock pyproject.toml --extra console --extra secure --extra test
   --constraints requirements.lock "$@"
 lock_packages locks/build.lock setuptools "$@"
 lock_packages locks/tools.lock cyclonedx-bom pip-audit uv "$@"
+# Only its schemas are read.
+lock_packages locks/kubernetes.lock kubernetes-validate --no-deps "$@"
 lock_packages locks/quix.lock "quixstreams==$quix" "$@"
 lock_packages locks/flink.lock "apache-flink==$flink" "$@"
 .venv/bin/python -m scripts.jar_digests

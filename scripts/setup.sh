@@ -24,7 +24,8 @@ identity() { printf '%s in %s\n' "$("$VENV/bin/python" --version)" "$PWD"; }
 
 wanted_stamp() {
   identity
-  cat locks/build.lock requirements.lock pyproject.toml | cksum
+  # An archive of Spark's classes is for one class path, which launch.sh has a part in.
+  cat locks/build.lock requirements.lock pyproject.toml streams/spark/launch.sh | cksum
 }
 
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
@@ -33,7 +34,7 @@ can_make_venvs() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
 
 find_python() {
   local candidate without_venv=
-  for candidate in ${PYTHON:+"$PYTHON"} python3.13 python3.12 python3.11 python3; do
+  for candidate in ${PYTHON:+"$PYTHON"} python3.14 python3.13 python3.12 python3.11 python3; do
     # This runs the candidate: a name on the PATH may be a placeholder for a missing version.
     is_new_enough "$candidate" || continue
     if can_make_venvs "$candidate"; then

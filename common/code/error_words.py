@@ -105,6 +105,9 @@ _ABOUT_NAMES = re.compile(
     )
 )
 
+_TOO_DEEP = ("maximum recursion depth exceeded while ", "Stack overflow (used ")
+"""How Python begins to say that it is too deep in its own C code; the latter since Python 3.14."""
+
 
 def words_of(error: BaseException, *, with_values: bool) -> str:
     """Return an error's message; without values, only what cannot quote a record, perhaps ""."""
@@ -127,7 +130,7 @@ def words_of(error: BaseException, *, with_values: bool) -> str:
             return message
         case AttributeError() | NameError() | ImportError():
             return message if _has_names_of(codes, message) else ""
-        case RecursionError() if message.startswith("maximum recursion depth exceeded while "):
+        case RecursionError() if message.startswith(_TOO_DEEP):
             return message
     return ""
 

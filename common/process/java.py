@@ -16,7 +16,7 @@ MIN_JAVA_VERSION = 17
 """The oldest feature release that Spark 4 and Kafka 4 run on."""
 
 _HOW_TO_GET_IT = (
-    f"Install one (Debian, Ubuntu: `apt install openjdk-{MIN_JAVA_VERSION}-jre-headless`; "
+    "Install one (Debian, Ubuntu 24.04 and later: `apt install default-jre-headless`; "
     f"macOS: `brew install openjdk@{MIN_JAVA_VERSION}`), "
     "or point JAVA_HOME to one that is installed."
 )
@@ -68,7 +68,7 @@ def _candidates(environ: Mapping[str, str]) -> list[Path]:
         candidates.append(Path(java_home, "bin", "java"))
     if on_path := shutil.which("java", path=environ.get("PATH", os.defpath)):
         candidates.append(Path(on_path))
-    return candidates
+    return list(dict.fromkeys(candidates))
 
 
 def _ask(executable: Path, environ: Mapping[str, str]) -> Java | None:

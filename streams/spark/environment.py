@@ -35,11 +35,12 @@ CLASS_ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 def driver_options(archive: str) -> str:
     """Return the options of a driver's JVM; `archive` says what to do with which class archive.
 
-    About the archive, the JVM prints nothing but errors, on standard output.
+    The JVM logs to standard output. Since Java 24, it logs an error there about an archive that
+    it cannot use, and goes on without it.
     """
     return (
         f"{_JVM} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} "
-        f'-Xlog:cds*=error "-XX:{archive}"'
+        f'-Xlog:cds*=off "-XX:{archive}"'
     )
 
 
@@ -105,12 +106,14 @@ def set_environment(python_path: Sequence[Path], worker_python: str = sys.execut
 
 
 @contextmanager
-def without_incubator_module() -> Iterator[None]:
-    """Start Spark's JVM without `jdk.incubator.vector`, of which each start would warn on stderr.
+def corrected_launcher() -> Iterator[None]:
+    """Start Spark's JVM with a command that is corrected in two places.
 
-    Spark's launcher adds the module, which only its machine learning uses, and has no setting to
-    leave it out. So bash, which runs the launcher, reads `launch.sh` first. If bash has another
-    file to read already, nothing changes.
+    Spark's launcher adds the module `jdk.incubator.vector`, of which each start would warn on
+    stderr. Only its machine learning uses that. And a jar that is on the class path twice keeps
+    Java 21 from using a class archive (the check of JDK-8279366). The launcher has no settings for
+    either. So bash, which runs it, reads `launch.sh` first. If bash has another file to read
+    already, nothing changes.
     """
     if _BASH_ENV in os.environ:
         yield

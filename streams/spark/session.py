@@ -20,7 +20,7 @@ from pyspark.util import local_connect_and_auth
 from kafka_pipeline.common.monitoring.long_wait import LongWait
 from kafka_pipeline.streams.spark.environment import (
     NO_EXTERNAL_DTD,
-    without_incubator_module,
+    corrected_launcher,
     without_secrets,
 )
 from kafka_pipeline.streams.spark.zone import enter_zone, zoned
@@ -69,7 +69,7 @@ def _start(settings: Mapping[str, str]) -> SparkContext:
         settings = {**settings, _FOLDER: private}
     gateway = SparkContext._gateway
     if gateway is None:  # else the JVM of a session that has stopped still runs
-        with without_incubator_module(), _host_name(settings, is_local):
+        with corrected_launcher(), _host_name(settings, is_local):
             gateway = launch_gateway(  # type: ignore[no-untyped-call]
                 _conf(without_secrets(settings))
             )

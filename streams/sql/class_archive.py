@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_pipeline.common.code.user_code import UserCode
+from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.spark.environment import (
     CLASS_ARCHIVE,
@@ -30,8 +31,8 @@ from kafka_pipeline.streams.sql.spec import QuerySpec
 def make(archive: Path = CLASS_ARCHIVE) -> None:
     """Start Spark, do what TaskManagers do with it, and write the classes that it used.
 
-    Takes some 15 s of CPU time and 160 MB. Raises `UnavailableError` without Java 17, and `OSError`
-    if the disk is full or the folder cannot be written; an earlier archive is kept then.
+    Takes some 15 s of CPU time and 160 MB. Raises `UnavailableError` without Java 17 or if the JVM
+    wrote no archive, and `OSError` if it cannot be moved there; an earlier archive is kept then.
     """
     part = archive.with_name(f"{archive.name}.{os.getpid()}")
     set_environment([])
@@ -56,6 +57,12 @@ def make(archive: Path = CLASS_ARCHIVE) -> None:
     # The JVM writes the archive when it exits, and it exits when its standard input is closed.
     gateway.proc.stdin.close()
     gateway.proc.wait()
+    if not part.exists():
+        java = f"{os.environ['JAVA_HOME']}/bin/java"
+        raise UnavailableError(
+            f"{java} wrote no class archive to {part}. For that, it needs 160 MB of disk, and an "
+            f"archive of its own classes, which `{java} -Xshare:dump` makes."
+        )
     try:
         with part.open("rb") as file:
             os.fsync(file)

@@ -1,4 +1,4 @@
-"""A host that is short of files or CPU time, or whose disk fails."""
+"""A host that is short of files, CPU time or memory, or whose disk fails."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 
 from kafka_pipeline.admin.daemons import session_members
 from tests.chaos.catalog import SkippedError, Where, fault
-from tests.chaos.control_group import NoControlGroupError, cpu, limited
+from tests.chaos.control_group import NoControlGroupError, cpu, limited, memory
 from tests.chaos.failing_disk import FailingDisk, NoFailingDiskError
 from tests.chaos.rig import FIRST, Rig, eventually
 
@@ -20,6 +20,8 @@ MOST_FILES = 16
 REMEDY = "ulimit -n"
 LITTLE_CPU = 0.05
 LITTLE_CPU_S = 20.0
+HARDLY_ANY_BYTES = 256 * 1024
+"""More than what the workers have already, so the kernel ends one as soon as it asks for more."""
 
 
 def _wait_for_words(rig: Rig, tm_id: int, words: str, found_before: int) -> None:
@@ -117,4 +119,27 @@ def little_cpu(rig: Rig) -> None:
     rig.say(
         f"TaskManager {victim} had {LITTLE_CPU:.0%} of a core and "
         f"{'lost its' if is_out else 'kept'} tasks; all keys flow {seconds:.1f} s after that"
+    )
+
+
+@fault("worker-oom")
+def worker_oom(rig: Rig) -> None:
+    """The kernel ends a worker since the host has no memory left: its TaskManager starts another.
+
+    Unlike a `kill -9` of the harness, this strikes where a worker asks for memory.
+    """
+    victim = rig.some_task_manager()
+    workers = rig.python_of_spark(victim)
+    try:
+        with limited(lambda: rig.python_of_spark(victim), memory(HARDLY_ANY_BYTES)) as ended:
+            eventually(lambda: ended() > 0, NOTICE_TIMEOUT_S, "the kernel ends no worker")
+            rig.mark()
+            count = ended()
+    except NoControlGroupError as error:
+        raise SkippedError(str(error)) from error
+    seconds = rig.wait_for_flow(90)
+    assert workers - rig.python_of_spark(victim), "all workers are those of before"
+    rig.say(
+        f"the kernel ended {count} of {len(workers)} processes that Spark runs Python in on "
+        f"TaskManager {victim}; all keys flow after {seconds:.1f} s"
     )

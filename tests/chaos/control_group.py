@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -52,9 +53,10 @@ class _Place(NamedTuple):
 
 
 @contextmanager
-def limited(processes: Callable[[], set[int]], limit: Limit) -> Iterator[None]:
+def limited(processes: Callable[[], set[int]], limit: Limit) -> Iterator[Callable[[], int]]:
     """Limit what processes, and those that they start, take together from now on.
 
+    Gives a function that says how many of them the kernel has ended, as memory ran out.
     `processes` returns their ids; it is asked until nothing new was started. At the end, those that
     are left go back to the group of this process.
 
@@ -75,9 +77,15 @@ def limited(processes: Callable[[], set[int]], limit: Limit) -> Iterator[None]:
         while new := processes() - inside:
             _move(new, group)
             inside |= new
-        yield
+        yield lambda: _ended(group)
     finally:
         _remove(group, place.own)
+
+
+def _ended(group: Path) -> int:
+    found = _text(group / "memory.oom_control") + _text(group / "memory.events")
+    (count,) = re.findall(r"^oom_kill (\d+)$", found, re.MULTILINE)
+    return int(count)
 
 
 def _place(limit: Limit) -> _Place:

@@ -27,6 +27,14 @@ settings = environment.DEFAULTS | environment.LOCAL | {
 print(start_session(settings).range(3).count())
 """
 
+MAKE = """
+import sys
+from pathlib import Path
+from kafka_pipeline.streams.sql.class_archive import make
+
+make(Path(sys.argv[1]))
+"""
+
 
 def sources(archive: Path, log: Path) -> set[str]:
     """Start a Spark with an archive; return where the JVM has Spark's classes from."""
@@ -61,3 +69,17 @@ def test_spark_starts_without_an_archive(tmp_path: Path, content: bytes | None) 
         archive.write_bytes(content)
     (found,) = sources(archive, tmp_path / "log")
     assert found.startswith("file:") or "jar" in found
+
+
+@pytest.mark.long
+def test_a_java_that_makes_no_archive_is_named_with_what_it_needs(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MAKE, tmp_path / "missing" / "spark-classes.jsa"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 1
+    assert "UnavailableError" in done.stderr
+    assert "bin/java -Xshare:dump` makes" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import yaml
 
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.streams.pipeline.load import load_pipeline
+from tests.kubernetes_schemas import Schemas
 
 ROOT = Path(__file__).parents[2]
 Objects = dict[str, Any]
+KINDS = {"ConfigMap", "Service", "StatefulSet", "PodDisruptionBudget", "Deployment"}
+PROBES = {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
 
 
 @pytest.fixture
@@ -59,6 +63,14 @@ def test_there_is_a_pod_with_a_volume_for_each_task_manager(
     assert mounts[claim["metadata"]["name"]] == str(config.state_dir)
 
 
+def test_one_task_manager_at_a_time_is_evicted(objects: Objects) -> None:
+    budget = objects["PodDisruptionBudget"]["spec"]
+    task_managers = objects["StatefulSet"]["spec"]
+    assert budget == {"maxUnavailable": 1, "selector": task_managers["selector"]}
+    labels = task_managers["template"]["metadata"]["labels"]
+    assert task_managers["selector"]["matchLabels"].items() <= labels.items()
+
+
 def test_pods_are_given_longer_to_stop_than_task_managers_take(
     objects: Objects, config: Config
 ) -> None:
@@ -70,7 +82,7 @@ def test_probes_ask_the_port_that_config_yaml_opens(objects: Objects, config: Co
     for controller in (objects["StatefulSet"], objects["Deployment"]):
         made = container(controller)
         assert made["ports"] == [{"name": "metrics", "containerPort": config.metrics_port}]
-        for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        for probe, path in PROBES.items():
             assert made[probe]["httpGet"] == {"path": path, "port": "metrics"}
     assert config.metrics_host == "0.0.0.0"
 
@@ -88,3 +100,42 @@ def test_image_has_all_packages_and_files_that_exist() -> None:
     copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
     assert all((ROOT / name).exists() for name in copied)
     assert {path.parent.name for path in ROOT.glob("*/__init__.py")} <= set(copied)
+
+
+@pytest.fixture(scope="module")
+def schemas(tmp_path_factory: pytest.TempPathFactory) -> Schemas:
+    return Schemas(tmp_path_factory.mktemp("schemas"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("place", [0, -1], ids=["oldest", "newest"])
+def test_kubernetes_accepts_all_objects(objects: Objects, schemas: Schemas, place: int) -> None:
+    version = schemas.versions()[place]
+    assert set(objects) == KINDS
+    for document in objects.values():
+        assert schemas.complaints(document, version) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "path", "value", "complaint"),
+    [
+        ("StatefulSet", "spec/template/spec/terminationGracePeriod", 60, "unexpected"),
+        ("StatefulSet", "spec/replicas", "2", "is not of type 'integer'"),
+        ("Deployment", "spec/strategy/type", 1, "is not of type 'string'"),
+        ("PodDisruptionBudget", "spec/selector/app", "taskmanager", "unexpected"),
+        ("Service", "spec/clusterIp", "None", "unexpected"),
+        ("ConfigMap", "data/tm_number", 2, "is not of type 'string'"),
+    ],
+)
+def test_schemas_find_a_mistake(
+    objects: Objects, schemas: Schemas, kind: str, path: str, value: object, complaint: str
+) -> None:
+    *parents, name = path.split("/")
+    place = objects[kind]
+    for parent in parents:
+        place = place[parent]
+    place[name] = value
+    for version in schemas.versions():
+        (found,) = schemas.complaints(objects[kind], version)
+        assert re.search(complaint, found), found

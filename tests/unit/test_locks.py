@@ -33,6 +33,7 @@ def test_there_is_a_lock_for_each_purpose() -> None:
         "build.lock",
         "daemons.lock",
         "flink.lock",
+        "kubernetes.lock",
         "quix.lock",
         "tools.lock",
         "users.lock",

@@ -58,13 +58,20 @@ def test_an_old_java_is_named_with_its_version(
         find_java({"PATH": f"{on_path}:/usr/bin:/bin"})
 
 
+def test_a_java_that_is_in_java_home_and_on_the_path_is_named_once(tmp_path: Path) -> None:
+    on_path = _install(tmp_path, "11")
+
+    with pytest.raises(UnavailableError, match=rf"but {on_path}/java is Java 11\. Install"):
+        find_java({"JAVA_HOME": str(tmp_path), "PATH": f"{on_path}:/usr/bin:/bin"})
+
+
 def test_no_java_says_how_to_get_one(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError) as error:
         find_java({"PATH": str(tmp_path)})
 
     assert "Java 17 or later" in str(error.value)
     assert "none on the PATH" in str(error.value)
-    assert "apt install openjdk-17-jre-headless" in str(error.value)
+    assert "apt install default-jre-headless" in str(error.value)
     assert "brew install openjdk@17" in str(error.value)
     assert error.value.exit_code == 3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -361,6 +362,15 @@ def test_messages_about_code_are_always_there(code: Callable[[Any], None], words
 
     reason = reason_of(of(process), record(), values=False)
     assert reason.startswith(f"record in[0]@0: {words} (")
+
+
+def test_the_message_of_a_recursion_in_the_code_of_python_is_always_there() -> None:
+    def nested(context: ProcessorContext, record: Record) -> None:
+        json.loads("[" * 200_000)
+
+    said = reason_of(of(nested), record(), values=False)
+    too_deep = r"(maximum recursion depth exceeded|Stack overflow \(used \d+ kB\))"
+    assert re.match(rf"record in\[0\]@0: RecursionError: {too_deep} while decoding a JSON ", said)
 
 
 def test_a_hidden_message_leaves_class_place_and_how_to_see_it() -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.streams.spark.environment import without_incubator_module
+from kafka_pipeline.streams.spark.environment import corrected_launcher
 
 MODULE = "--add-modules=jdk.incubator.vector"
+ARGUMENTS = (MODULE, "--add-modules=other", "a b", "")
 SUBMIT = """#!/usr/bin/env bash
 exec "$(dirname "$0")"/spark-class "$@"
 """
@@ -34,10 +35,10 @@ def submit(tmp_path: Path) -> Path:
     return tmp_path / "bin of Spark" / "spark-submit"
 
 
-def start(submit: Path) -> list[str]:
-    with without_incubator_module():
+def start(submit: Path, *arguments: str) -> list[str]:
+    with corrected_launcher():
         done = subprocess.run(
-            [submit, MODULE, "--add-modules=other", "a b", ""],
+            [submit, *arguments],
             capture_output=True,
             text=True,
             check=True,
@@ -50,8 +51,25 @@ def test_jvm_gets_all_arguments_but_the_incubator_module(
     submit: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("BASH_ENV", raising=False)
-    assert start(submit) == ["-Xmx1g", "--add-modules=other", "a b", "", "BASH_ENV="]
+    assert start(submit, *ARGUMENTS) == ["-Xmx1g", "--add-modules=other", "a b", "", "BASH_ENV="]
     assert "BASH_ENV" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("class_path", "expected"),
+    [
+        ("/c/conf:/s p/jars/slf4j-api-2.0.17.jar:/s p/jars/*", "/c/conf:/s p/jars/*"),
+        # Others may have another version of it, so the order counts.
+        ("/c:/s/jars/slf4j-api-2.jar:/s/jars/*:/d/*", "/c:/s/jars/slf4j-api-2.jar:/s/jars/*:/d/*"),
+        ("/c:/own/slf4j-api-2.jar:/s/jars/*", "/c:/own/slf4j-api-2.jar:/s/jars/*"),
+        ("/c:/own/slf4j-api-1.jar:/s/slf4j-api-2.jar:/s/*", "/c:/own/slf4j-api-1.jar:/s/*"),
+    ],
+)
+def test_jvm_gets_no_jar_twice(
+    submit: Path, monkeypatch: pytest.MonkeyPatch, class_path: str, expected: str
+) -> None:
+    monkeypatch.delenv("BASH_ENV", raising=False)
+    assert start(submit, "-cp", class_path) == ["-Xmx1g", "-cp", expected, "BASH_ENV="]
 
 
 def test_bash_reads_the_file_that_the_user_wants(
@@ -60,7 +78,7 @@ def test_bash_reads_the_file_that_the_user_wants(
     own = tmp_path / "own.sh"
     own.write_text("")
     monkeypatch.setenv("BASH_ENV", str(own))
-    assert start(submit) == [
+    assert start(submit, *ARGUMENTS) == [
         *("-Xmx1g", MODULE, "--add-modules=other", "a b", ""),
         f"BASH_ENV={own}",
     ]
