@@ -31,8 +31,8 @@ from kafka_pipeline.common.kafka.stall_watch import SILENCE_S
 from kafka_pipeline.common.kafka.topic_watch import Describer, TopicIdWatch
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 
-# librdkafka's defaults wait up to 1 s; these wait milliseconds. To fetch each record by itself would
-# take more CPU time than to process it, so brokers wait for more.
+# librdkafka's defaults wait up to 1 s; these wait milliseconds. Fetching each record by itself
+# takes more CPU time than processing it, so brokers wait for more.
 _LOW_LATENCY = {
     "fetch_wait_max_ms": 10,
     "fetch_min_bytes": 16_384,

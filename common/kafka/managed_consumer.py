@@ -172,7 +172,9 @@ class ManagedConsumer:
         chosen = self._paused.intersection(partitions)
         self._paused -= chosen
         if read := chosen - self._lost:
-            self._consumer.incremental_assign([TopicPartition(*p, self._positions[p]) for p in read])
+            self._consumer.incremental_assign(
+                [TopicPartition(*p, self._positions[p]) for p in read]
+            )
 
     def receive(self, max_records: int, wait_s: float, take: Take) -> ConsumerSignals:
         """Pass up to `max_records` that have arrived to `take`; waits up to `wait_s` for the first.

@@ -14,7 +14,7 @@ from kafka_pipeline.common.process.java import find_java
 LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
 """The settings of Spark's own log."""
 
-# For batches of 50,000 records, the code of Java's second compiler takes a third of the CPU time. At
+# For batches of 50,000 records, code of Java's second compiler takes a third of the CPU time. At
 # its own thresholds, it compiles so much while Spark starts and plans that this takes half as long
 # again. At ten times those, it compiles little more than what a query does with each record.
 _JVM = (
@@ -39,8 +39,7 @@ def driver_options(archive: str) -> str:
     it cannot use, and goes on without it.
     """
     return (
-        f"{_JVM} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} "
-        f'-Xlog:cds*=off "-XX:{archive}"'
+        f'{_JVM} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} -Xlog:cds*=off "-XX:{archive}"'
     )
 
 
