@@ -23,7 +23,7 @@ from pathlib import Path
 from pyspark import SparkContext
 
 from benchmarks.kept_groups import CONFIG, START_MS
-from benchmarks.lone_task import lone_task, results_of
+from benchmarks.lone_task import lasting_queries, lone_task, results_of
 from benchmarks.resources import process_cpu_s
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import load_config
@@ -32,7 +32,6 @@ from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.engine.outputs import OutputColumns
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.pipeline.units import group_of
-from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.local import LocalQueries
 
 QUERY = Path(__file__).parent / "nexmark" / "queries" / "q16.yaml"
@@ -120,7 +119,7 @@ def main() -> None:
         config.write_text(CONFIG)
         loaded = load_config(config)
         code = UserCode.of(loaded)
-        queries = LocalQueries(code, Readable.of(loaded))
+        queries = lasting_queries(code, loaded)
         rows, groups = (
             Stage(unit, Path(folder) / str(unit.task), code, queries, opened)
             for unit in replicas(load_pipeline(QUERY, loaded))

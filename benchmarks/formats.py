@@ -23,7 +23,7 @@ from pyspark import SparkContext
 
 from benchmarks.json_query import START_MS, bid
 from benchmarks.kept_groups import CONFIG
-from benchmarks.lone_task import lone_task, results_of
+from benchmarks.lone_task import lasting_queries, lone_task, results_of
 from benchmarks.resources import process_cpu_s
 from kafka_pipeline import Processor, schema_registry
 from kafka_pipeline.common.code.user_code import UserCode
@@ -35,8 +35,6 @@ from kafka_pipeline.streams.engine.outputs import OutputColumns
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.pipeline.units import group_of
 from kafka_pipeline.streams.record import Record
-from kafka_pipeline.streams.sql.access import Readable
-from kafka_pipeline.streams.sql.local import LocalQueries
 
 REGISTRY = "mock://formats"
 RATE = 3
@@ -144,7 +142,7 @@ def main() -> None:
         (Path(folder) / "bid.avsc").write_text(AVRO)
         loaded = load_config(config)
         code = UserCode.of(loaded)
-        queries = LocalQueries(code, Readable.of(loaded))
+        queries = lasting_queries(code, loaded)
         ways: dict[tuple[str, str], Way] = {}
         for way in PARTS:
             for format_ in VALUES:

@@ -22,7 +22,7 @@ from statistics import median
 from pyspark import SparkContext
 
 from benchmarks.kept_groups import CONFIG
-from benchmarks.lone_task import lone_task, results_of
+from benchmarks.lone_task import lasting_queries, lone_task, results_of
 from benchmarks.resources import process_cpu_s
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import load_config
@@ -31,8 +31,6 @@ from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.engine.outputs import OutputColumns
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.pipeline.units import group_of
-from kafka_pipeline.streams.sql.access import Readable
-from kafka_pipeline.streams.sql.local import LocalQueries
 
 START_MS = 1_700_000_000_000
 PIPELINE = """
@@ -79,7 +77,7 @@ def main() -> None:
         loaded = load_config(config)
         code = UserCode.of(loaded)
         (unit,) = replicas(load_pipeline(pipeline, loaded))
-        task = lone_task(group_of(unit, code, LocalQueries(code, Readable.of(loaded))), {})
+        task = lone_task(group_of(unit, code, lasting_queries(code, loaded)), {})
         opened.callback(task.close)
         java = SparkContext._gateway.proc.pid  # type: ignore[union-attr]
         taken: list[tuple[float, float]] = []

@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-from benchmarks.lone_task import lone_task, results_of
+from benchmarks.lone_task import lasting_queries, lone_task, results_of
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.protocol.messages import replicas
@@ -30,8 +30,6 @@ from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.engine.outputs import OutputColumns
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.pipeline.units import group_of
-from kafka_pipeline.streams.sql.access import Readable
-from kafka_pipeline.streams.sql.local import LocalQueries
 
 SIZES = (10_000, 100_000, 1_000_000)
 BATCH_RECORDS = 50_000
@@ -73,7 +71,7 @@ class Query:
         loaded = load_config(config)
         code = UserCode.of(loaded)
         (unit,) = replicas(load_pipeline(pipeline, loaded))
-        group = group_of(unit, code, LocalQueries(code, Readable.of(loaded)))
+        group = group_of(unit, code, lasting_queries(code, loaded))
         self._stores = {store.name: store.open(folder / store.name, {}) for store in group.stores}
         for store in self._stores.values():
             opened.callback(store.close)

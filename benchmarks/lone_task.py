@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+from kafka_pipeline.common.code.user_code import UserCode
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
 from kafka_pipeline.common.topics import TopicLimits
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
@@ -13,10 +15,16 @@ from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import OutputColumns
 from kafka_pipeline.streams.engine.record_queues import NEVER_WAIT
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
+from kafka_pipeline.streams.spark.environment import DEFAULTS
+from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
 
 PARTITIONS = 4
 """The number of partitions of each topic, as librdkafka's mock broker creates them."""
+
+
+_JVM_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 class OutputTopics:
@@ -54,6 +62,11 @@ def lone_task(
             max_timestamp_ahead_ms=86_400_000,
         ),
     )
+
+
+def lasting_queries(code: UserCode, config: Config) -> LocalQueries:
+    """Return queries of this process, whose JVM is as that of a TaskManager, not of a command."""
+    return LocalQueries(code, Readable.of(config), {_JVM_OPTIONS: DEFAULTS[_JVM_OPTIONS]})
 
 
 def results_of(task: GroupTask, *batches: RecordBatch) -> list[OutputRecord | OutputColumns]:
