@@ -79,7 +79,8 @@ class ManagedConsumer:
             self._stall_watch = StallWatch(self.send_scout, silence_s)
             self._unheard_watch = StallWatch(self.send_scout, silence_s)
         self._unheard: set[Partition] = set()
-        """The partitions from which nothing has come since they were assigned, not even an end."""
+        """The partitions from which nothing has come since they were assigned, or resumed, not even an
+        end."""
         self._connect()
         self._positions: dict[Partition, int] = {}
         self._paused: set[Partition] = set()
@@ -166,15 +167,14 @@ class ManagedConsumer:
         if read := chosen - self._lost:
             self._consumer.incremental_unassign([TopicPartition(*p) for p in read])
         self._paused |= chosen
+        self._unheard -= chosen
 
     def resume(self, partitions: Iterable[Partition]) -> None:
         """Resume paused partitions at their positions."""
         chosen = self._paused.intersection(partitions)
         self._paused -= chosen
         if read := chosen - self._lost:
-            self._consumer.incremental_assign(
-                [TopicPartition(*p, self._positions[p]) for p in read]
-            )
+            self._assign({partition: self._positions[partition] for partition in read})
 
     def receive(self, max_records: int, wait_s: float, take: Take) -> ConsumerSignals:
         """Pass up to `max_records` that have arrived to `take`; waits up to `wait_s` for the first.
@@ -338,7 +338,7 @@ class ManagedConsumer:
         if not heard.isdisjoint(self._unheard):
             self._unheard -= heard
             self._unheard_watch.heard(now_s)
-        waiting = {p: self._positions[p] for p in self._unheard - self._paused}
+        waiting = {p: self._positions[p] for p in self._unheard}
         return self._unheard_watch.find_successor(waiting, now_s)
 
     def _finds_more(self) -> Scout | None:

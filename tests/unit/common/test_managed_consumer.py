@@ -302,6 +302,10 @@ def test_consumer_that_brings_nothing_of_one_partition_is_replaced(
     if not heard:
         # It goes on where it was.
         assert sorted(second.assigned) == [("lines", 0, consumer.positions[LINES]), ("words", 0, 0)]
+        second.bring([57])
+        consumer.receive(100, 0, take)
+        consumer.resume([("paused", 0)])
+        assert second.assigned == [("paused", 0, 0)]
 
 
 def control_reader(monkeypatch: pytest.MonkeyPatch) -> ControlReader:
