@@ -365,8 +365,9 @@ class SparkSpec(ProcessorSpec, frozen=True, kw_only=True):
     value: AnySerde = BYTES
     out_value: AnySerde = BYTES
     schema_sinks: tuple[Name, ...] = ()
-    # A batch has up to 100,000 records: while Spark computes, the next one can be read.
-    buffered_records: Positive = 50_000
+    # A batch has up to 100,000 records, which count until Spark has computed. Others can be read
+    # meanwhile.
+    buffered_records: Positive = 150_000
 
     @property
     def parameters(self) -> Mapping[str, Any]:
