@@ -79,8 +79,8 @@ class ManagedConsumer:
             self._stall_watch = StallWatch(self.send_scout, silence_s)
             self._unheard_watch = StallWatch(self.send_scout, silence_s)
         self._unheard: set[Partition] = set()
-        """The partitions from which nothing has come since they were assigned, or resumed, not even an
-        end."""
+        """The partitions from which nothing has come since they were assigned or resumed, not even
+        an end."""
         self._connect()
         self._positions: dict[Partition, int] = {}
         self._paused: set[Partition] = set()
