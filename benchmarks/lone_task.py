@@ -23,7 +23,6 @@ from kafka_pipeline.streams.stores.bytes_store import BytesStore
 PARTITIONS = 4
 """The number of partitions of each topic, as librdkafka's mock broker creates them."""
 
-
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"
 
 

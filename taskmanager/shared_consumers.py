@@ -134,12 +134,14 @@ class _SharedConsumer:
         again.tasks, again.is_confirmed = feed.tasks, True
         return again
 
-    def held_up(self) -> Iterator[tuple[_Feed, list[TaskId]]]:
-        """Yield tasks that are overfull while others of their feed want more."""
-        for partition in self.fed | self.reader.paused:
-            feed = self.feeds[partition]
-            if (overfull := feed.overfull()) and not feed.is_full_for_all:
-                yield feed, overfull
+    def held_up(self) -> list[tuple[_Feed, list[TaskId]]]:
+        """Return the tasks that are overfull while others of their feed want more."""
+        feeds = [self.feeds[partition] for partition in self.fed | self.reader.paused]
+        return [
+            (feed, overfull)
+            for feed in feeds
+            if (overfull := feed.overfull()) and not feed.is_full_for_all
+        ]
 
     def adjust_pauses(self) -> None:
         """Pause and resume partitions, before more is fetched.
@@ -147,11 +149,13 @@ class _SharedConsumer:
         A consumer without room is not asked for records. It pauses nothing, and keeps those ready
         that it has.
         """
-        for partition in self.fed | self.reader.paused:
-            feed, is_paused = self.feeds[partition], partition in self.reader.paused
-            if not is_paused and feed.overfull():
-                self.reader.pause([partition])
-            elif is_paused and not feed.is_full_for_all:
+        paused = self.reader.paused
+        for partition in self.fed | paused:
+            feed = self.feeds[partition]
+            if partition not in paused:
+                if feed.overfull():
+                    self.reader.pause([partition])
+            elif not feed.is_full_for_all:
                 self.reader.resume([partition])
 
 
@@ -268,7 +272,7 @@ class SharedConsumers:
     def _rearrange(self) -> None:
         """Separate tasks that others would wait for, and bring together tasks that are close."""
         for consumer in self._consumers:
-            for feed, slow in list(consumer.held_up()):
+            for feed, slow in consumer.held_up():
                 for task_id in slow:
                     self._full[task_id, feed.partition] = feed.tasks[task_id]
                     consumer.leave(feed, task_id)

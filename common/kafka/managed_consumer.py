@@ -241,8 +241,7 @@ class ManagedConsumer:
         # In a thread of its own, because the old consumer may block for any time.
         threading.Thread(target=self._consumer.close, name="close", daemon=True).start()
         self._connect(successor)
-        resting = self._paused | self._lost
-        self._assign({p: at for p, at in self._positions.items() if p not in resting})
+        self._assign(self._reading())
 
     def close(self) -> None:
         """Close the consumer; blocks for some milliseconds."""
@@ -344,9 +343,12 @@ class ManagedConsumer:
     def _finds_more(self) -> Scout | None:
         if self._stall_watch is None:
             return None
+        return self._stall_watch.find_successor(self._reading(), time.monotonic())
+
+    def _reading(self) -> dict[Partition, int]:
+        """Return the positions in the partitions that the consumer reads now."""
         resting = self._paused | self._lost
-        reading = {p: offset for p, offset in self._positions.items() if p not in resting}
-        return self._stall_watch.find_successor(reading, time.monotonic())
+        return {p: offset for p, offset in self._positions.items() if p not in resting}
 
     def _note_activity(self) -> None:
         self._active_s, self._is_roused = time.monotonic(), True

@@ -18,15 +18,17 @@ from kafka_pipeline.streams.sql.stage import Stage
 
 def with_join_keys(file: PipelineFile) -> PipelineFile:
     """Return a pipeline whose stages that join upserts give a key, if that is possible."""
+    kinds = ArcKinds(file)
     for entry in file.entries:
         # A stage follows those that it reads, so these have their keys.
-        key = ArcKinds(file).made_join_key(entry) if entry.part_of else None
+        key = kinds.made_join_key(entry) if entry.part_of else None
         if key is not None:
             (stage,) = entry.stages
             made = stage.with_column(f"{key} AS key")
             file = replace(
                 file, entries=[_with_stage(each, entry.id, made) for each in file.entries]
             )
+            kinds = ArcKinds(file)
     return file
 
 

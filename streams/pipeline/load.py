@@ -20,6 +20,7 @@ from kafka_pipeline.streams.pipeline.file import read_pipeline
 from kafka_pipeline.streams.pipeline.fronts import with_fronts_in_joins
 from kafka_pipeline.streams.pipeline.graph import check_graph, topological_order
 from kafka_pipeline.streams.pipeline.join_keys import with_join_keys
+from kafka_pipeline.streams.pipeline.kinds.entry import PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.history import check_histories
 from kafka_pipeline.streams.pipeline.kinds.kind import Means
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
@@ -54,11 +55,7 @@ def load_pipeline(
     """
     require_other_names(config.modules, config.python_path)
     problems = Problems(path)
-    file = read_pipeline(read_yaml(path, problems), problems)
-    check_graph(file, problems)
-    file = with_join_keys(file)
-    kinds = ArcKinds(file)
-    file = with_change_events(with_changelogs(file, kinds, problems), kinds, problems)
+    file, kinds = _read(path, problems)
     file = with_columns(file, config, problems)
     means = Means(config, queries, with_classes)
     made: dict[str, Made] = {}
@@ -139,12 +136,17 @@ def _renames(made: Iterable[Made]) -> dict[str, str]:
 def check_pipeline_file(path: Path) -> None:
     """Raise ConfigError with every problem of a pipeline.yaml that shows without a config.yaml."""
     problems = Problems(path)
+    _read(path, problems)
+    problems.raise_if_any()
+
+
+def _read(path: Path, problems: Problems) -> tuple[PipelineFile, ArcKinds]:
+    """Return a pipeline, of which each query knows what it reads, and the kinds of its arcs."""
     file = read_pipeline(read_yaml(path, problems), problems)
     check_graph(file, problems)
     file = with_join_keys(file)
     kinds = ArcKinds(file)
-    with_change_events(with_changelogs(file, kinds, problems), kinds, problems)
-    problems.raise_if_any()
+    return with_change_events(with_changelogs(file, kinds, problems), kinds, problems), kinds
 
 
 def _partitions(processors: tuple[PipelineProcessor, ...]) -> dict[str, int]:
