@@ -24,12 +24,17 @@ from math import isinf
 from typing import Any, NoReturn
 from uuid import uuid4
 
+import msgspec
+
 # The literal at the start is found fast; the first assertion rules most names out.
 _like_a_coerced_name = re.compile(
     r'":(?<=[0-9el]":)(?:(?<=[0-9]":)|(?<="true":)|(?<="false":)|(?<="null":))'
 ).search
 _are_plain = frozenset((str, int, float, bool, type(None))).issuperset
 _are_strings = frozenset((str,)).issuperset
+_written_by_msgspec = msgspec.json.Encoder().encode
+_read_by_msgspec = msgspec.json.Decoder().decode
+_has_exponent = re.compile(rb"e(?<=[0-9]e)(?=-?[0-9])").search
 _EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[InvalidOperation, Inexact])
 _NUMBER = f"number {uuid4().hex}"
 """Takes the place of each `Decimal` while the rest is written; no record contains it."""
@@ -54,6 +59,31 @@ def coerced_names(value: Any, text: str) -> list[Any]:
         if not _are_plain(map(type, item)):
             waiting += [each for each in item if isinstance(each, dict | list | tuple)]
     return names
+
+
+def written_fast(value: Any) -> bytes | None:
+    """Return what `json` writes for a value, compactly and in UTF-8; several times as fast.
+
+    `None` if msgspec cannot write the value, or may write something else. It takes more types than
+    `json`, as what they are not: a time becomes a string, and NaN becomes null. So what it writes
+    counts only if it reads back as an equal value.
+    """
+    try:
+        data = _written_by_msgspec(value)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        return None
+    # Numbers close to zero or with an exponent may differ from what `json` writes.
+    is_other = b"0.0000" in data or _has_exponent(data) is not None
+    return None if is_other or _read_by_msgspec(data) != value else data
+
+
+def read_fast(data: bytes) -> Any:
+    """Return what `decode` reads, several times as fast.
+
+    Raises `msgspec.MsgspecError`, `ValueError` or `RecursionError` for what only `decode` may read:
+    such as half of a surrogate pair.
+    """
+    return _read_by_msgspec(data)
 
 
 def dumps(value: Any, **options: Any) -> str:

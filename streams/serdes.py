@@ -24,6 +24,8 @@ from json import JSONDecodeError, JSONEncoder
 from typing import Any, Generic, NoReturn, TypeVar
 from uuid import UUID
 
+from msgspec import MsgspecError
+
 from kafka_pipeline.common import json_text
 from kafka_pipeline.common.calendars import Calendar
 from kafka_pipeline.common.suggest import did_you_mean, one_of
@@ -303,6 +305,23 @@ def _json_functions(
     return write, read
 
 
+def _fast_json_functions() -> tuple[Callable[[Any], Data], Callable[[Data], Any]]:
+    """Return the functions of `json`, which leave most of the work to msgspec."""
+    write_any, read_any = _json_functions("json", _encode_json, json_text.decode)
+
+    def write(value: Any) -> Data:
+        data = json_text.written_fast(value)
+        return write_any(value) if data is None else data
+
+    def read(data: Data) -> Any:
+        try:
+            return json_text.read_fast(data)
+        except (MsgspecError, ValueError, RecursionError):
+            return read_any(data)
+
+    return write, read
+
+
 def _without_payload(error: TypeError | ValueError) -> str:
     """Say what JSON cannot hold; from Python 3.12 on, the error's own message may show a number."""
     message = str(error)
@@ -370,7 +389,7 @@ uuid: Serde[UUID] = _BuiltIn("uuid", _write_uuid, _read_uuid)
 boolean: Serde[bool] = _BuiltIn("boolean", _write_boolean, _read_boolean)
 """1 byte, 0 or 1; Java's Boolean. Writes only `True` and `False`, not numbers."""
 
-json = _Json("json", *_json_functions("json", _encode_json, json_text.decode))
+json = _Json("json", *_fast_json_functions())
 """Compact JSON in UTF-8, with non-ASCII characters unescaped.
 
 What it writes, it reads as an equal value, except that tuples become lists. So it refuses names
@@ -381,7 +400,7 @@ It reads what RFC 8259 allows. Of a name that an object has twice, the last valu
 with a fraction or an exponent becomes the nearest float, so a step that does not touch it may give
 it other digits: 0.12345678901234567890 is written as 0.12345678901234568, and 1e400 is refused.
 `-0` is read as 0. `serdes.json(decimals=True)`, named `json_decimals` in pipeline.yaml, reads these
-numbers as `decimal.Decimal`, and writes all their digits back. To write takes about twice as long.
+numbers as `decimal.Decimal`, and writes all their digits back. That takes several times as long.
 
 The members of an object keep their order, so equal objects may differ in bytes: as a key, an object
 is a poor choice."""

@@ -13,10 +13,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafka_pipeline import serdes
+from kafka_pipeline.common import json_text
 from kafka_pipeline.streams.errors import InvalidArgumentError, SerializationError, StreamsError
 from kafka_pipeline.streams.serdes import Serde
 
@@ -288,6 +289,64 @@ def test_values_are_read_as_equal_ones(value: Any) -> None:
     found = serdes.json.deserialize(serdes.json.serialize(value))
     assert found == value
     assert str(found.get("-0.0", -0.0)) == "-0.0"
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.builds(lambda digits, places: digits / 10**places, st.integers(), st.integers(0, 30))
+    | st.text()
+    | st.text('\b\f\n\r\t\u2028\ud800\x00\x7f"\\/e0.-', max_size=5)
+    | st.datetimes()
+    | st.decimals()
+    | st.uuids()
+    | st.binary()
+    | st.sampled_from([Colour.RED, Level.LOW, Counter("aab"), {1, 2}]),
+    lambda inner: (
+        st.lists(inner)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text() | st.integers() | st.none() | st.sampled_from([2.5]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(ANYTHING)
+@example(1e16)
+@example(1e-7)
+@example(0.00001)
+@example("".join(map(chr, range(256))))
+def test_json_is_what_the_standard_library_writes(value: Any) -> None:
+    try:
+        text = dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        expected = text.encode()
+    except (TypeError, ValueError):
+        refusal(serdes.json.serialize, value)
+        return
+    if json_text.coerced_names(value, text):
+        refusal(serdes.json.serialize, value)
+    else:
+        assert serdes.json.serialize(value) == expected
+
+
+JSON_PARTS = [
+    *'[]{}",:.eE+- \n\x01\x7f\\é\ufeff',
+    *["-0", "1", "00", "9" * 20, "1e400", "1e-400", "0.1", "5e-324", "true", "null", "NaN"],
+    *["Infinity", '"a":', "[1,", r"\ud800", r"\u0000"],
+]
+JSON_TEXTS = st.lists(st.sampled_from(JSON_PARTS), max_size=12).map("".join)
+
+
+@given(JSON_TEXTS.map(str.encode) | st.binary() | ANYTHING.map(repr).map(str.encode))
+def test_json_is_read_as_the_standard_library_does(data: bytes) -> None:
+    try:
+        expected = json_text.decode(data.decode())
+    except ValueError:
+        refusal(serdes.json.deserialize, data)
+    else:
+        assert repr(serdes.json.deserialize(data)) == repr(expected)
 
 
 def test_tuples_are_read_as_lists() -> None:
