@@ -70,11 +70,11 @@ def written_fast(value: Any) -> bytes | None:
     """
     try:
         data = _written_by_msgspec(value)
+        # Numbers close to zero or with an exponent may differ from what `json` writes.
+        is_other = b"0.0000" in data or _has_exponent(data) is not None
+        return None if is_other or _read_by_msgspec(data) != value else data
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         return None
-    # Numbers close to zero or with an exponent may differ from what `json` writes.
-    is_other = b"0.0000" in data or _has_exponent(data) is not None
-    return None if is_other or _read_by_msgspec(data) != value else data
 
 
 def read_fast(data: bytes) -> Any:

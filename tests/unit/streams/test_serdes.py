@@ -79,6 +79,13 @@ def refusal(function: Callable[[Any], object], argument: object) -> str:
     return str(caught.value)
 
 
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 # What they make of a value, and back
 
 
@@ -177,6 +184,7 @@ def test_upper_case_uuids_are_read_too() -> None:
         (DECIMALS, [{1}, Decimal(1)], "Object of type set is not JSON serializable"),
         (serdes.json, {1, 2}, "Object of type set is not JSON serializable"),
         (serdes.json, "\ud800", "a string in it cannot be UTF-8"),
+        pytest.param(serdes.json, nested(100_000), "it is nested too deeply", id="deep"),
         pytest.param(serdes.json, [10**4300], "a number in it has too many digits", id="json"),
     ],
 )
@@ -317,6 +325,7 @@ ANYTHING = st.recursive(
 @example(1e16)
 @example(1e-7)
 @example(0.00001)
+@example(nested(400))
 @example("".join(map(chr, range(256))))
 def test_json_is_what_the_standard_library_writes(value: Any) -> None:
     try:
