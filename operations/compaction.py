@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kafka_pipeline.common.delta_storage import storage_options
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 
 MOST_TRIES = 10
@@ -40,11 +41,11 @@ def compact(path: str) -> Compacted | None:
     except ImportError as error:
         raise ConfigError(f"it needs the package kafka-pipeline[tables]: {error}") from error
     try:
-        if not deltalake.DeltaTable.is_deltatable(path):
-            return None
-        table = deltalake.DeltaTable(path)
+        table = deltalake.DeltaTable(path, storage_options=storage_options(path))
         metrics = _joined(table, deltalake.exceptions.CommitFailedError)
         deleted = table.vacuum(dry_run=False)
+    except deltalake.exceptions.TableNotFoundError:
+        return None
     except (deltalake.exceptions.DeltaError, OSError) as error:
         raise UnavailableError(f"table {path}: {error}") from error
     return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"], len(deleted))

@@ -3,16 +3,25 @@
 Delta's protocol has them for this ("Transaction Identifiers"). delta-rs refuses a commit if one
 that the table object has not read has the same application id. After all other appends, it repeats
 an append (`ConflictChecker` in its crate `core`). deltalake is imported late: it is an extra.
+
+In an object store, that needs conditional writes: a commit is a file with the number of a version,
+which the store must refuse if it is there (`If-None-Match: *` in S3). A store that ignores this
+keeps the last one of two commits, and nobody notices, so a new table is tried first.
 """
 
 from __future__ import annotations
 
+import re
+import time
+import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
+from kafka_pipeline.common.delta_storage import storage_options
 from kafka_pipeline.common.kafka.clients import NonRetriableError, TransactionFailedError
 from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 from kafka_pipeline.streams.tables.changes import last_changes
@@ -22,6 +31,25 @@ from kafka_pipeline.streams.tables.table import lacking_columns, missing_extra, 
 MOST_TRIES = 20
 """How often a commit is tried while others change the same table: a merge reads what they change,
 so all but one of those that are under way at the same time must begin again."""
+
+MOST_TRY_S = 20.0
+"""After this time, no other try begins. A store that fails during a commit looks like others who
+change the table, and each try waits for it."""
+
+PROBE = "kafka-pipeline.probe."
+"""How the application ids begin of the commits that try a new table; a random part follows."""
+_PROBES, _NEW = 8, 64
+"""How many commits those are, and how many versions a table without rows may have to be tried."""
+
+_ARROWS = re.compile(r"\s*\x1b\[31m↳\x1b\[0m\s*")
+"""What delta-rs puts between an error and its causes."""
+_XML = re.compile(r"<\?xml.*<Code>(.*?)</Code>.*<Message>(.*?)</Message>.*", re.DOTALL)
+_HINTS = {
+    "URL scheme is not allowed": "set AWS_ALLOW_HTTP=true for a store without TLS",
+    "/latest/api/token": "there is no login: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+    "give this host a role",
+}
+"""What to do about errors that do not say it."""
 
 
 class DeltaTable:
@@ -44,6 +72,8 @@ class DeltaTable:
         self._application = application
         with self._answering():
             self._table = self._opened()
+            if "://" in self._path and self._table.version() < _NEW and not self._table.file_uris():
+                self._require_conditional_writes()
         self._require_columns(evolves=spec.evolve == "add")
 
     def position(self) -> int | None:
@@ -61,6 +91,7 @@ class DeltaTable:
         """See `Table`."""
         transaction = self._deltalake.Transaction(self._application, position)
         properties = self._deltalake.CommitProperties(app_transactions=[transaction])
+        until_s = time.monotonic() + MOST_TRY_S
         for tries in range(1, MOST_TRIES + 1):
             self._require_position(former)
             try:
@@ -70,7 +101,9 @@ class DeltaTable:
             except TransactionFailedError as error:
                 if not isinstance(error.__cause__, self._deltalake.exceptions.CommitFailedError):
                     raise
-                if tries == MOST_TRIES:
+                if self.position() == position:
+                    return  # a store that has written it, and failed, finds it there the next time
+                if tries == MOST_TRIES or time.monotonic() > until_s:
                     self._require_position(former)
                     raise
 
@@ -119,14 +152,44 @@ class DeltaTable:
             raise overtaken(self._path, found, former)
 
     def _opened(self) -> Any:
-        make = self._deltalake.DeltaTable
-        if not make.is_deltatable(self._path):
+        make, errors = self._deltalake.DeltaTable, self._deltalake.exceptions
+        options = {"storage_options": storage_options(self._path)}
+        try:
+            # `is_deltatable` would stop all threads of the process until the storage answers.
+            return make(self._path, **options)
+        except errors.TableNotFoundError:
+            pass
+        try:
+            make.create(self._path, self._schema, partition_by=self._partition_by, **options)
+        except errors.DeltaError as failed:
             try:
-                make.create(self._path, self._schema, partition_by=self._partition_by)
-            except self._deltalake.exceptions.DeltaError:
-                if not make.is_deltatable(self._path):
-                    raise  # otherwise, another task has created it
-        return make(self._path)
+                return make(self._path, **options)  # another task has created it
+            except errors.TableNotFoundError:
+                raise failed from None
+        return make(self._path, **options)
+
+    def _require_conditional_writes(self) -> None:
+        """Raise `NonRetriableError` if the store has lost one of several commits at the same time.
+
+        They are made of the same state of a table that is new, and have no rows. delta-rs looks
+        which versions there are before it writes one, so only commits at the same time show it.
+        """
+        names = [f"{PROBE}{uuid.uuid4().hex}" for _ in range(_PROBES)]
+        states = [self._opened() for _ in names]
+        with ThreadPoolExecutor(_PROBES) as pool:
+            list(pool.map(self._probe, states, names))
+        table = self._opened()
+        if not all(table.transaction_version(name) == 0 for name in names):
+            raise NonRetriableError(
+                f"table {self._path}: of commits at the same time, the store has lost some. It "
+                "needs conditional writes (If-None-Match): use another store, or a version of it "
+                "that has them, and another path"
+            )
+
+    def _probe(self, table: Any, application: str) -> None:
+        transaction = self._deltalake.Transaction(application, 0)
+        properties = self._deltalake.CommitProperties(app_transactions=[transaction])
+        table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
 
     def _require_columns(self, *, evolves: bool) -> None:
         # Through Delta's own types: Arrow has several for some of them.
@@ -149,8 +212,14 @@ class DeltaTable:
         try:
             yield
         except (self._deltalake.exceptions.DeltaError, OSError, ValueError) as error:
-            raise TransactionFailedError(f"table {self._path}: {error}") from error
+            raise TransactionFailedError(f"table {self._path}: {_in_words(error)}") from error
 
 
 def _described(schema: Any) -> dict[str, tuple[str, bool]]:
     return {field.name: (str(field.type), field.nullable) for field in schema.fields}
+
+
+def _in_words(error: Exception) -> str:
+    """Return the message of an error in one line, with the words of S3 but not its XML."""
+    words = _XML.sub(r"\1: \2", _ARROWS.sub(": ", str(error)).strip())
+    return "; ".join([words, *(hint for part, hint in _HINTS.items() if part in words)])

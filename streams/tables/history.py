@@ -21,12 +21,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from kafka_pipeline.common.delta_storage import storage_options
 from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.kafka.clients import NonRetriableError, TransactionFailedError
 from kafka_pipeline.common.pipelines.history import HistorySpec
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.tables.iceberg import POSITION as ICEBERG_POSITION
-from kafka_pipeline.streams.tables.iceberg import catalog_properties
+from kafka_pipeline.streams.tables.iceberg_catalog import open_catalog
 from kafka_pipeline.streams.tables.parquet import POSITION as PARQUET_POSITION
 from kafka_pipeline.streams.tables.parquet import prefix_of
 from kafka_pipeline.streams.tables.table import missing_extra
@@ -156,7 +157,7 @@ class History:
 def _delta(spec: HistorySpec, application: str, partition: int) -> _Snapshot:
     import deltalake
 
-    table = deltalake.DeltaTable(spec.path)
+    table = deltalake.DeltaTable(spec.path, storage_options=storage_options(spec.path))
     if any(each.get("operation") == _MERGE for each in table.history(_VERSIONS)):
         raise NonRetriableError(
             f"table {spec.path} has replaced rows: a history has each record, as tables with "
@@ -193,8 +194,8 @@ def _of_dataset(
 
 
 def _iceberg(spec: HistorySpec, application: str, partition: int) -> _Snapshot:
-    catalogs, conditions = map(import_module, ("pyiceberg.catalog", "pyiceberg.expressions"))
-    catalog: Any = catalogs.load_catalog(**catalog_properties(spec.catalog))
+    conditions = import_module("pyiceberg.expressions")
+    catalog = open_catalog(spec.catalog)
     try:
         table = catalog.load_table(spec.table)
     finally:

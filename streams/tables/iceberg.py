@@ -9,8 +9,7 @@ extra.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +20,7 @@ import pyarrow as pa
 from kafka_pipeline.common.kafka.clients import NonRetriableError, TransactionFailedError
 from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 from kafka_pipeline.streams.tables.columns import Columns
+from kafka_pipeline.streams.tables.iceberg_catalog import named, open_catalog
 from kafka_pipeline.streams.tables.table import lacking_columns, missing_extra, overtaken
 
 MOST_TRIES = 20
@@ -39,7 +39,7 @@ _FOR_MANY_COMMITS = {
 metadata, and makes the list longer that the next one reads."""
 
 _NO_OTHER_TRY = {"commit.retry.num-retries": "0"}
-_MODULES = ("pyiceberg.catalog", "pyiceberg.exceptions", "pyiceberg.io.pyarrow", "sqlalchemy.exc")
+_MODULES = ("pyiceberg.exceptions", "pyiceberg.io.pyarrow", "sqlalchemy.exc", "pyiceberg.catalog")
 
 
 class IcebergTable:
@@ -51,13 +51,13 @@ class IcebergTable:
         Raises `NonRetriableError` without pyiceberg, or if the table has other columns.
         """
         try:
-            catalog, errors, self._arrow, sql = map(import_module, _MODULES)
+            errors, self._arrow, sql, _ = map(import_module, _MODULES)
         except ImportError as error:
             raise missing_extra(error) from error
         self._errors: Any = errors
         self._quoting = (sql.SQLAlchemyError, errors.RESTError)
         self._passing = (
-            *(*self._quoting, OSError, ValueError),
+            *(*self._quoting, OSError, ValueError, NotImplementedError),
             *(errors.CommitFailedException, errors.ValidationException),
             *(errors.NoSuchTableError, errors.NoSuchNamespaceError, errors.TableAlreadyExistsError),
         )
@@ -66,11 +66,10 @@ class IcebergTable:
         self._partition_by = [*spec.partition_by]
         self._application = application
         with self._answering():
-            properties = catalog_properties(spec.catalog)
-            if properties["uri"].startswith(_SQLITE):
-                folder = Path(properties["uri"].removeprefix(_SQLITE)).parent
+            if (uri := spec.catalog["uri"]).startswith(_SQLITE):
+                folder = Path(uri.removeprefix(_SQLITE)).parent
                 folder.mkdir(parents=True, exist_ok=True)
-            self._catalog: Any = catalog.load_catalog(**properties)
+            self._catalog = open_catalog(spec.catalog)
         with self._answering():
             self._table = self._opened()
         self._require_columns(evolves=spec.evolve == "add")
@@ -95,14 +94,19 @@ class IcebergTable:
         for tries in range(1, MOST_TRIES + 1):
             if self._table.spec() != spec:
                 raise TransactionFailedError(f"table {self._name}: its partitions have changed")
+            appends: list[Any] = []
             try:
                 with self._answering():
-                    self._commit(files, position)
+                    self._commit(files, position, appends)
                 return
             except TransactionFailedError as error:
                 if not isinstance(error.__cause__, self._errors.CommitFailedException):
                     raise
+                if self.position() == position:
+                    return  # a commit that a proxy has repeated is refused, as the first is there
                 self._require_position(former)
+                for append in appends:
+                    type(append)._clean_all_uncommitted(append)
                 if tries == MOST_TRIES:
                     raise
 
@@ -114,12 +118,15 @@ class IcebergTable:
         write = self._arrow._dataframe_to_data_files
         return list(write(table_metadata=self._table.metadata, df=table, io=self._table.io))
 
-    def _commit(self, files: Sequence[Any], position: int) -> None:
+    def _commit(self, files: Sequence[Any], position: int, appends: list[Any]) -> None:
         """Commit on top of the snapshot that was current when the position was read.
 
         By default, PyIceberg puts an append that was refused on top of whatever others committed,
         also if that was another owner of the task. The property that it asks is changed in memory
         only. A snapshot without rows is made too, so that it conflicts with another owner's.
+
+        What made the snapshot is added to `appends`. It would delete the snapshot's manifests if
+        the commit is refused, but a commit may be refused because it is there already.
         """
         table = self._table
         properties = {**table.properties, **_NO_OTHER_TRY}
@@ -129,6 +136,8 @@ class IcebergTable:
             # The summary tells readers which snapshot has which records.
             summary = {key: str(position)}
             with transaction.update_snapshot(snapshot_properties=summary).merge_append() as append:
+                append._clean_all_uncommitted = lambda: None
+                appends.append(append)
                 for file in files:
                     append.append_data_file(file)
             transaction.set_properties({key: str(position)})
@@ -142,7 +151,7 @@ class IcebergTable:
         try:
             return self._catalog.load_table(self._name)
         except self._errors.NoSuchTableError:
-            self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
+            self._require_namespace()
         created = self._catalog.create_table_transaction(
             self._name, self._schema, properties=_FOR_MANY_COMMITS
         )
@@ -151,6 +160,14 @@ class IcebergTable:
             for name in self._partition_by:
                 spec.add_identity(name)
         return self._catalog.load_table(self._name)
+
+    def _require_namespace(self) -> None:
+        """Create the namespace, and those around it, unless they exist: not every user may."""
+        names = self._name.split(".")[:-1]
+        for count in range(1, len(names) + 1):
+            namespace = ".".join(names[:count])
+            if not self._catalog.namespace_exists(namespace):
+                self._catalog.create_namespace_if_not_exists(namespace)
 
     def _require_columns(self, *, evolves: bool) -> None:
         schema = self._arrow.schema_to_pyarrow(self._table.schema(), include_field_ids=False)
@@ -172,19 +189,13 @@ class IcebergTable:
             yield
         except self._passing as error:
             # Databases and servers may quote a login, which may come from references.
-            words = type(error).__name__ if isinstance(error, self._quoting) else str(error)
+            words = named(error) if isinstance(error, self._quoting) else str(error)
             what = f"table {self._name}: "
             raise TransactionFailedError(f"{what}{error}", shown=f"{what}{words}") from error
         finally:
             if hasattr(self, "_catalog"):
                 # Nothing is idle between two commits.
                 self._catalog.close()
-
-
-def catalog_properties(catalog: Mapping[str, str]) -> dict[str, str]:
-    """Return the name of the catalog and its properties, with psycopg 3 as PostgreSQL's driver."""
-    uri = re.sub(r"^postgresql(\+\w+)?://", "postgresql+psycopg://", catalog["uri"])
-    return {**catalog, "uri": uri}
 
 
 def _by_name(fields: Iterable[pa.Field]) -> dict[str, tuple[pa.DataType, bool]]:

@@ -18,7 +18,9 @@ from sqlalchemy.exc import OperationalError
 
 from kafka_pipeline.common.process.fault_points import DIRECTORY_VARIABLE
 from tests.engine import Engine, engine, signal_session
+from tests.object_store.server import BUCKET, ObjectStore
 from tests.postgres import PASSWORD, USER, Database
+from tests.rest_catalog.server import RestCatalog
 from tests.tiers import long_but_the_first
 
 pytestmark = pytest.mark.integration
@@ -88,6 +90,26 @@ def in_iceberg(folder: Path) -> tuple[int, ...]:
         return 0, 0, 0, 0, 0
     finally:
         catalog.close()
+
+
+def in_s3_delta(place: str) -> tuple[int, ...]:
+    """Return the same."""
+    if not DeltaTable.is_deltatable(place):
+        return 0, 0, 0, 0, 0
+    return counted(DeltaTable(place).to_pyarrow_table())
+
+
+def in_rest(catalog: RestCatalog, table: str) -> tuple[int, ...]:
+    """Return the same."""
+    where = {
+        "s3.endpoint": os.environ["AWS_ENDPOINT_URL"],
+        "s3.region": os.environ["AWS_REGION"],
+    }
+    with load_catalog("default", type="rest", uri=catalog.uri, **where) as loaded:
+        try:
+            return counted(loaded.load_table(table).scan().to_arrow())
+        except NoSuchTableError:
+            return 0, 0, 0, 0, 0
 
 
 def in_parquet(folder: Path) -> tuple[int, ...]:
@@ -195,6 +217,52 @@ def test_each_record_is_in_a_table_once_although_a_task_manager_is_killed(
         lambda: found(tmp_path),
         upserts=False,
         tables="{write_paths: [lake]}",
+    )
+
+
+@pytest.fixture
+def in_store(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name the object store in the environment, as operators do."""
+    for name, value in object_store.environment().items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("in_store")
+@pytest.mark.parametrize("upserts", [False, True])
+def test_each_record_is_in_a_delta_table_in_s3_once_although_a_task_manager_is_killed(
+    tmp_path: Path, bootstrap_servers: str, upserts: bool
+) -> None:
+    place = f"s3://{BUCKET}/{tmp_path.name}/orders"
+    check(
+        tmp_path,
+        bootstrap_servers,
+        f"s3_{upserts}".lower(),
+        PIPELINE + f"  format: delta\n  path: {place}\n" + UPSERT * upserts,
+        lambda: in_s3_delta(place),
+        upserts=upserts,
+        tables=f'{{write_paths: ["s3://{BUCKET}"]}}',
+    )
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("in_store")
+def test_each_record_is_in_a_table_of_a_rest_catalog_once_although_a_task_manager_is_killed(
+    tmp_path: Path, bootstrap_servers: str, rest_catalog: RestCatalog
+) -> None:
+    table = f"{tmp_path.name}.orders"
+    place = (
+        f"  format: iceberg\n  table: {table}\n"
+        f'  catalog: {{type: rest, uri: "{rest_catalog.uri}"}}\n'
+    )
+    check(
+        tmp_path,
+        bootstrap_servers,
+        "rest",
+        PIPELINE + place,
+        lambda: in_rest(rest_catalog, table),
+        upserts=False,
+        tables=f'{{write_urls: ["{rest_catalog.uri}"]}}',
     )
 
 

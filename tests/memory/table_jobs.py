@@ -205,6 +205,7 @@ class IcebergJob(Job):
     """A job with an Iceberg table, in a catalog of SQLite."""
 
     commit: tuple[Any, str] = (Transaction, "commit_transaction")
+    name = "shop.orders"
 
     def __init__(self, folder: Path, schema: str = "n BIGINT", uri: str = "", **more: Any) -> None:
         """`uri` is that of a catalog in PostgreSQL, without a login."""
@@ -218,7 +219,7 @@ class IcebergJob(Job):
                 "uri": self.uri or "sqlite:///lake/catalog.db",
                 "warehouse": "lake",
             },
-            table="shop.orders",
+            table=self.name,
             schema=schema,
             record_columns={"offset": "at"},
             **more,
@@ -234,7 +235,7 @@ class IcebergJob(Job):
     @property
     def table(self) -> Table:
         with self.catalog as catalog:
-            return catalog.load_table("shop.orders")
+            return catalog.load_table(self.name)
 
     def select(self, *columns: str) -> list[Any]:
         rows = self.table.scan().to_arrow().to_pylist()
@@ -252,7 +253,7 @@ class IcebergJob(Job):
             moved.set_properties({f"{POSITION}{self.application}": str(position)})
 
     def delete(self) -> None:
-        self.catalog.drop_table("shop.orders")
+        self.catalog.drop_table(self.name)
 
     def restore(self) -> None:
         table = self.table

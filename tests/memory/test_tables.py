@@ -20,8 +20,8 @@ from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from kafka_pipeline.streams.tables import processor
+from tests.memory.stored_jobs import each_file_format, file_job
 from tests.memory.table_jobs import (
-    FILES,
     INPUT,
     FileJob,
     Job,
@@ -33,16 +33,16 @@ from tests.memory.table_jobs import (
 )
 
 
-@pytest.fixture(params=[*FILES, "postgres"])
+@pytest.fixture(params=["postgres", *each_file_format()])
 def job(request: pytest.FixtureRequest, tmp_path: Path) -> Job:
-    if request.param in FILES:
-        return FILES[request.param](tmp_path)
-    return PostgresJob(tmp_path, request.getfixturevalue("database"))
+    if request.param == "postgres":
+        return PostgresJob(tmp_path, request.getfixturevalue("database"))
+    return file_job(request, tmp_path)
 
 
-@pytest.fixture(params=FILES)
+@pytest.fixture(params=each_file_format())
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> FileJob:
-    return FILES[request.param](tmp_path)
+    return file_job(request, tmp_path)
 
 
 def test_rows_and_the_offset_after_them_are_in_one_commit_before_that_of_kafka(job: Job) -> None:
