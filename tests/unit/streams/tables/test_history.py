@@ -24,6 +24,8 @@ from kafka_pipeline.streams.tables.iceberg import IcebergTable
 from kafka_pipeline.streams.tables.parquet import ParquetTable
 from kafka_pipeline.streams.tables.rows import RowReader
 from kafka_pipeline.streams.tables.table import Table
+from tests.object_store.server import BUCKET, ObjectStore
+from tests.rest_catalog.server import RestCatalog
 
 COLUMNS: dict[RecordPart, str] = {"key": "k", "timestamp": "at", "partition": "p", "offset": "o"}
 DDL = "n BIGINT, price DECIMAL(10, 2), tags ARRAY<STRING>, m MAP<STRING, INT>, day DATE, b BINARY"
@@ -83,8 +85,32 @@ def lake_of(format_: str, folder: Path) -> Lake:
     return Lake(TableSinkSpec(format=format_, schema=DDL, **place), made)  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=["delta", "iceberg", "parquet"])
+def lake_in_s3(request: pytest.FixtureRequest, folder: Path) -> Lake:
+    """Return a Delta table in S3, or an Iceberg table there, in a REST catalog."""
+    store: ObjectStore = request.getfixturevalue("object_store")
+    patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+    for name, value in store.environment().items():
+        patch.setenv(name, value)
+    if request.param == "delta-s3":
+        path = f"s3://{BUCKET}/{folder.name}"
+        return Lake(TableSinkSpec(format="delta", schema=DDL, path=path), DeltaTable)
+    server: RestCatalog = request.getfixturevalue("rest_catalog")
+    catalog = {"name": "default", "type": "rest", "uri": server.uri}
+    table = f"{folder.name}.t"
+    return Lake(
+        TableSinkSpec(format="iceberg", schema=DDL, catalog=catalog, table=table), IcebergTable
+    )
+
+
+@pytest.fixture(
+    params=[
+        *("delta", "iceberg", "parquet"),
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("delta-s3", "iceberg-s3")),
+    ]
+)
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    if request.param.endswith("-s3"):
+        return lake_in_s3(request, tmp_path)
     return lake_of(request.param, tmp_path)
 
 
