@@ -9,7 +9,7 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 import structlog
@@ -19,17 +19,17 @@ import kafka_pipeline
 from kafka_pipeline.common.errors import UnavailableError
 from tests import leftovers, scheduling, tiers
 from tests.brokers import EAGER_RETENTION, docker_cluster, local_cluster
-from tests.object_store.server import ObjectStore
-from tests.object_store.server import running as running_store
 from tests.postgres import Database, Server, installed, running
-from tests.rest_catalog.server import RestCatalog
-from tests.rest_catalog.server import running as running_catalog
 
 # Machines are shared: the duration of an example means nothing. Each run draws other examples.
 settings.register_profile("shared machine", deadline=None, max_examples=40)
 settings.register_profile("all", deadline=None, max_examples=400)
 # A shell lets what it starts in the background ignore SIGINT, and what tests start would, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+if TYPE_CHECKING:  # few tests need them, and they load much
+    from tests.object_store.server import ObjectStore
+    from tests.rest_catalog.server import RestCatalog
 
 T = TypeVar("T")
 _FOLDERS = {link.name for link in Path(kafka_pipeline.__file__).parent.iterdir() if link.is_dir()}
@@ -137,8 +137,10 @@ def database(postgres: Server) -> Database:
 @pytest.fixture(scope="session")
 def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
     """An object store on this machine; give each test names of its own."""
+    from tests.object_store.server import running
+
     with ExitStack() as stack:
-        yield _or_skip(stack, running_store(tmp_path_factory.mktemp("store")))
+        yield _or_skip(stack, running(tmp_path_factory.mktemp("store")))
 
 
 @pytest.fixture(scope="session")
@@ -146,8 +148,10 @@ def rest_catalog(
     object_store: ObjectStore, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RestCatalog]:
     """A REST catalog of Iceberg, with its data in the object store; the same goes for its names."""
+    from tests.rest_catalog.server import running
+
     with ExitStack() as stack:
-        yield _or_skip(stack, running_catalog(tmp_path_factory.mktemp("catalog"), object_store))
+        yield _or_skip(stack, running(tmp_path_factory.mktemp("catalog"), object_store))
 
 
 def _or_skip(stack: ExitStack, server: AbstractContextManager[T]) -> T:
