@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,6 +25,7 @@ JARS = JarSet(
     digests=Path(__file__).with_name("jars.sha256"),
 )
 
+MOST_START_S = 120.0
 BUCKET, REGION = "lake", "eu-central-1"
 _ACCESS_KEY, _SECRET_KEY = "ann", "correct-horse"
 
@@ -80,34 +81,35 @@ def running(folder: Path, *, checks_logins: bool = True) -> Iterator[ObjectStore
     }
     file = folder / "s3proxy.conf"
     file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    with (folder / "s3proxy.log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                *(str(java.executable), "-Xmx512m", "-XX:TieredStopAtLevel=1"),
-                *("-jar", str(jars / JARS.main_jar), "--properties", str(file)),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        wait_for_port(process, store.port)
+    command = [
+        *(str(java.executable), "-Xmx512m", "-XX:TieredStopAtLevel=1"),
+        *("-jar", str(jars / JARS.main_jar), "--properties", str(file)),
+    ]
+    with listening(command, store.port, folder / "s3proxy.log"):
         store.files.create_dir(BUCKET)
         yield store
+
+
+@contextmanager
+def listening(command: Sequence[str], port: int, log_file: Path) -> Iterator[None]:
+    """Run a server, once it takes connections, and kill it at the end."""
+    with log_file.open("wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        until_s = time.monotonic() + MOST_START_S
+        while not _takes_connections(port):
+            assert process.poll() is None, f"the server has ended: {log_file.read_text()}"
+            assert time.monotonic() < until_s, f"nobody listens on port {port}"
+            time.sleep(0.1)
+        yield
     finally:
         process.kill()
         process.wait(30)
 
 
-def wait_for_port(process: subprocess.Popen[bytes], port: int, within_s: float = 60) -> None:
-    """Wait until a server takes connections."""
-    until_s = time.monotonic() + within_s
-    while True:
-        assert process.poll() is None, f"the server on port {port} has ended"
-        assert time.monotonic() < until_s, f"nobody listens on port {port}"
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=5).close()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
+def _takes_connections(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True

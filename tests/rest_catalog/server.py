@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.peers.streams_java import build_program
 from kafka_pipeline.admin.broker.jars import JarSet
-from tests.object_store.server import BUCKET, ObjectStore, wait_for_port
+from tests.object_store.server import BUCKET, ObjectStore, listening
 
 VERSION = "1.10.1"
 """The version of Iceberg in ivy.xml."""
@@ -59,19 +58,9 @@ def running(folder: Path, store: ObjectStore) -> Iterator[RestCatalog]:
         "s3.secret-access-key": found["AWS_SECRET_ACCESS_KEY"],
         "client.region": found["AWS_REGION"],
     }
-    with (folder / "catalog.log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                *program.command("-Xmx512m", "-XX:TieredStopAtLevel=1"),
-                *(str(catalog.port), *(f"{key}={value}" for key, value in properties.items())),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        wait_for_port(process, catalog.port)
+    command = [
+        *program.command("-Xmx512m", "-XX:TieredStopAtLevel=1"),
+        *(str(catalog.port), *(f"{key}={value}" for key, value in properties.items())),
+    ]
+    with listening(command, catalog.port, folder / "catalog.log"):
         yield catalog
-    finally:
-        process.kill()
-        process.wait(30)
