@@ -395,8 +395,6 @@ def _refusal(entry: Entry, arc: Arc) -> str:
     spec = entry.spec
     assert isinstance(spec, SqlSpec), "it groups upserts"
     assert spec.grouping is not None, "it groups upserts"
-    from kafka_pipeline.streams.sql.result_key import ranks_rows
-
     once = f'let "{arc.origin}" give each result once, by a window and emit: on_close'
     if arc.kind is ArcKind.UPDATES and arc.origin in spec.stages and arc.origin == arc.changed:
         reason = (
@@ -411,11 +409,6 @@ def _refusal(entry: Entry, arc: Arc) -> str:
         )
     elif wrong := _window_problem(spec.grouping):
         reason = f", which replace former ones at any time. {wrong}, or {once}"
-    elif ranks_rows(spec.query, _tables(spec)):
-        reason = (
-            ". rank() and dense_rank() cannot take a row back: write row_number() with a limit, "
-            f"such as WHERE place <= 3, or {once}"
-        )
     elif spec.tables or spec.topic_tables:
         reason = (
             ". A former one is taken out of its group again, and the rows of a table may be others "

@@ -186,7 +186,7 @@ def grouped_query(
     arguments: Collection[int] = ()
     if is_changelog:
         aggregate, above, arguments = retracting(
-            aggregate, above, rdd_id, max_collected, make, is_best=groups.best is not None
+            aggregate, above, rdd_id, max_collected, make, groups.best
         )
     elif groups.best is None:
         aggregate = collecting(aggregate, max_collected, make, keeps_distinct=keeps_distinct)
@@ -204,7 +204,7 @@ def grouped_query(
             child = with_periods(child, rdd_id, make)
         child = with_open_windows(groups.window_column, child, rdd_id, make)
         aggregate = make.with_children(aggregate, [child])
-    if groups.best is not None and groups.best.ranking is not None:
+    if groups.best is not None and groups.best.ranking is not None and not is_changelog:
         aggregate = over_ranks(groups.best.ranking, aggregate, make)
     times = list[Any]()
     if not has_time:

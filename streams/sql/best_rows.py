@@ -11,7 +11,8 @@ column of ORDER BY is inverted, and nulls that come last get a column of their o
 
 Over a changelog, a row that goes makes room for one that was left out. So the function is
 CollectList, of which `retraction` makes one of all rows, and the array has the first n of them,
-filled with nulls. A place that is null has no result.
+filled with nulls. A place that is null has no result. Ranks, and places of all rows, are those of
+`ranked_rows` there too.
 """
 
 from __future__ import annotations
@@ -50,12 +51,6 @@ _NUMBERING = ("RowNumber", "Rank", "DenseRank")
 
 _TIES = ("timestamp", "partition", "offset")
 """The columns of records that decide between rows which ORDER BY takes for equal."""
-
-
-_TAKES_NO_ROW_BACK = (
-    "over updates, only row_number() with a limit can take a row back, and not rank(), "
-    "dense_rank() or row_number() of all rows: write row_number() and WHERE place <= 3"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +92,7 @@ def best_rows(
     least, max_collected = sizes
     size = max(least, _most_rows(above, place, function, max_collected, rdd_id))
     is_ranked = function in RANKS or size == ALL_ROWS
-    if is_changelog and is_ranked:
-        raise QueryError(_TAKES_NO_ROW_BACK)
-    top = above[0].node
-    above, used = _pruned(above, make)
+    top, (above, used) = above[0].node, _pruned(above, make)
     child = items(window.children())[0]
     wanted = [
         column
@@ -138,8 +130,11 @@ def best_rows(
         loses_rows = _loses_rows(above, top, known, place, size, make, may_lose=is_changelog)
         return BestRows(aggregate, [*above, *exploded], size, order, loses_rows, None)
     ranking = Ranking(function, size, max_collected, window)
-    aggregate = collected(ranking, ties.plan, groups, (sorting, ties.columns, kept), make)
-    exploded = versions(aggregate, groups, derived, (kept, len(_TIES)), place, make)
+    columns = sorting, ties.columns, kept
+    aggregate = collected(ranking, ties.plan, groups, columns, make, is_changelog=is_changelog)
+    exploded = versions(aggregate, groups, derived, (kept, len(ties.columns)), place, make)
+    if is_changelog:
+        exploded = _only_rows(exploded, make)
     # The place tells rows apart, unless rows that tie have one.
     naming = kept if function in RANKS else [*kept, place]
     made_of = _made_of_others(groups, naming, child, rdd_id, make)

@@ -65,6 +65,15 @@ class Catalyst:
         """Return a value as another type of Spark's."""
         return self.expressions.Cast(value, type_, self.none)
 
+    def as_text(self, value: Any) -> Any:
+        """Return a value as STRING, with times in the zone of the session.
+
+        In an analyzed plan, Spark gives a cast the zone; in a physical one, it has to have it.
+        """
+        conf = scala_object(self.spark.internal, "SQLConf").get()
+        zone = self.some(conf.sessionLocalTimeZone())
+        return self.expressions.Cast(value, self.type("string"), zone)
+
     def normalized(self, value: Any) -> Any:
         """Return a value with the same bytes for all that are equal: NaN and -0.0 have several."""
         return scala_object(self.catalyst.optimizer, "NormalizeFloatingNumbers").normalize(value)

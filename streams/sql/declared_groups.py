@@ -31,18 +31,20 @@ def require_as_planned(shape: StateShape, grouping: GroupingSpec, function: str 
         _require_as_in_keys(shape, grouping, function)
     else:
         _require_as_in_text(shape, grouping)
+    # Results that follow updates come with them only.
+    otherwise = "" if shape.row_count else ", or use emit: on_close"
     if grouping.emit == "on_update" and shape.loses_rows and shape.ranked == "row_number":
         raise QueryError(
             "a row may move to another place, and the result with its former key must be replaced "
             "then: give a key that is made of all columns of PARTITION BY and of the place, or of "
-            "others that name the row, or use emit: on_close"
+            f"others that name the row{otherwise}"
         )
     if grouping.emit == "on_update" and shape.loses_rows and shape.ranked:
         raise QueryError(
             f"a row may lose its place to a better one, and its key must be deleted then; and rows "
             f"that tie have one place in {shape.ranked}(), so the place does not tell them apart: "
             "give a key that is made of all columns of PARTITION BY, and of others that name the "
-            "row, or use emit: on_close"
+            f"row{otherwise}"
         )
     if grouping.emit == "on_update" and shape.loses_rows and shape.row_count:
         raise QueryError(

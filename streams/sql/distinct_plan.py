@@ -218,7 +218,7 @@ def bounded(collection: Any, name: str, grouping: Sequence[Any], most: int, make
     expressions = make.expressions
     parts = [
         make.literal(f"{name} has more than {most} values in the group ", "string"),
-        make.cast(make.struct(grouping), make.type("string")),
+        make.as_text(make.struct(grouping)),
         make.literal(": see max_collected", "string"),
     ]
     error = expressions.RaiseError(expressions.Concat(make.seq(parts)))

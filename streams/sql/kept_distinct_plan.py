@@ -48,7 +48,13 @@ COLLECTION = "First"
 Its argument is an array of a value, with `array_distinct` around it for a set.
 """
 
-_FILLED = ("list", "moments", "set")
+VERSIONS = "Last"
+"""The class of the function over a changelog that ranks rows; see `ranked_rows`.
+
+Its argument is an array of a version of a row.
+"""
+
+_FILLED = ("list", "moments", "set", "versions")
 """The readings whose buffers the caller fills."""
 
 _MOMENTS = {"n": (), "m2": (0, 0), "m3": (0,) * 3, "m4": (0,) * 4}
@@ -167,6 +173,8 @@ def _reading(function: Any) -> Reading:
         return "moments"
     if name == COLLECTION:
         return "set" if kind(function.child()) == "ArrayDistinct" else "list"
+    if name == VERSIONS:
+        return "versions"
     return OF_ENDS.get(name, "changes")
 
 

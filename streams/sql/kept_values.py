@@ -4,7 +4,7 @@ The keys of a set of values begin with a prefix: the length of the group's key (
 and the number of the set (2 bytes). Numbers are big-endian. How functions read the set says which
 entries it has:
 
-- `changes`, `list` and `set`: one for each value;
+- `changes`, `list`, `set` and `versions`: one for each value;
 - `first`, `last` and `ends`: also one under the prefix, with the number of the values, the size of
   the first one's key after the prefix (4 bytes each), that, and the last one's;
 - `moments`: one under the prefix, with the sums that `Moments` keeps.
@@ -227,15 +227,18 @@ class _Lists(ValueEntries):
 
     def _changed(self, rows: pa.Table, given: _Given) -> pa.Table:
         keys = [a + b for a, b in zip(given.of_value, self._keys(given), strict=True)]
+        first_rows = given.first_rows
+        former = {prefix: self.former(prefix) for prefix in first_rows}
         self.change(keys, given.changes)
-        first_rows, found = given.first_rows, list[bytes]()
+        found, is_former = list[bytes](), list[bool]()
         sizes, is_missing = np.zeros(len(rows), np.int64), np.ones(len(rows), np.bool_)
         for prefix, row in first_rows.items():
-            values = [*self._values(prefix)]
+            values = [*former[prefix], *self._values(prefix)]
             found += values
+            is_former += [place < len(former[prefix]) for place in range(len(values))]
             sizes[row], is_missing[row] = len(values), False
         offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
-        (items,) = self._decoded(found)
+        items = self._items(found, is_former)
         columns = {}
         for name, what in self._fills.items():
             type_ = self._empty.schema.field(name).type
@@ -244,6 +247,15 @@ class _Lists(ValueEntries):
                 mask = pa.array(is_missing)
                 columns[name] = pa.ListArray.from_arrays(offsets, items, type_, mask=mask)
         return self._filled(rows, columns)
+
+    def former(self, prefix: bytes) -> Sequence[bytes]:
+        """Return the values before a change that functions see."""
+        return ()
+
+    def _items(self, values: Sequence[bytes], is_former: Sequence[bool]) -> pa.Array:
+        """Return values as functions see them."""
+        (items,) = self._decoded(values)
+        return items
 
     def _values(self, prefix: bytes) -> Iterator[bytes]:
         with closing(self._store.prefix_scan(prefix, bytes)) as entries:
@@ -257,6 +269,23 @@ class _Sets(_Lists):
     """The same without duplicates."""
 
     repeats = False
+
+
+class Versions(_Lists):
+    """Values of which functions see all, and in front of these all that there were before.
+
+    Each is a struct of whether it is a former one, and others; see `ranked_rows`.
+    """
+
+    def former(self, prefix: bytes) -> Sequence[bytes]:
+        return [*self._values(prefix)]
+
+    def _items(self, values: Sequence[bytes], is_former: Sequence[bool]) -> pa.Array:
+        (items,) = self._decoded(values)
+        _, *others = items.flatten()
+        return pa.StructArray.from_arrays(
+            [pa.array(is_former, pa.bool_()), *others], fields=list(items.type)
+        )
 
 
 class _Ends(ValueEntries):
@@ -342,6 +371,7 @@ _SETS: Mapping[Reading, type[_ValueSet]] = {
     "changes": _Changes,
     "list": _Lists,
     "set": _Sets,
+    "versions": Versions,
     "moments": _Sums,
 }
 

@@ -161,12 +161,6 @@ def _name_of(part: _Part, scope: Scope, grouped: Scope) -> str | None:
     return None
 
 
-def ranks_rows(query: str, tables: Collection[str]) -> bool:
-    """Whether a query that can be read gives rows that tie one place."""
-    with quiet():
-        return parsed(query, tables).find(exp.Rank, exp.DenseRank) is not None
-
-
 def _problem_of_records(root: Scope) -> str:
     """See `upsert_problem`, for a query without groups."""
     calls = (each.name.lower() for each in root.expression.find_all(exp.Anonymous))

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from kafka_pipeline.streams.sql.best_rows import BestRows
 from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced
 from kafka_pipeline.streams.sql.distinct_plan import (
     SAME_WITH_DUPLICATES,
@@ -54,22 +55,21 @@ def retracting(
     rdd_id: int,
     max_collected: int,
     make: Catalyst,
-    *,
-    is_best: bool = False,
+    best: BestRows | None = None,
 ) -> tuple[Any, list[PlanStep], Collection[int]]:
     """Return an Aggregate that adds and takes out rows, the operators above it, and its arguments.
 
     The operators are `above`, and a condition that leaves out groups without rows. The arguments
     are the ids of the columns whose values the caller keeps; see `with_arguments`. A group with
-    more than `max_collected` values in a collection is an error; where the Aggregate `is_best`, all
-    rows are one. Raises `QueryError` for a function that cannot take a row out.
+    more than `max_collected` values in a collection is an error; of `best` rows, all of a group are
+    one. Raises `QueryError` for a function that cannot take a row out.
     """
     child = items(aggregate.children())[0]
     for name in (CHANGE, CHANGE_TIME):
         child = with_column(child, name, rdd_id, make)
     change = input_column(child, CHANGE, rdd_id)
     output, groups = items(aggregate.output()), items(aggregate.groupingExpressions())
-    signed = _Signed(change, groups, max_collected, make, is_best=is_best)
+    signed = _Signed(change, groups, max_collected, make, best)
     columns = [
         replaced(each, signed.of_kept_values, make)
         for each in items(aggregate.aggregateExpressions())
@@ -81,7 +81,11 @@ def retracting(
     ]
     rows = make.alias(make.aggregates.Sum(change).toAggregateExpression(), _ROWS)
     made = make.aggregate(groups, [*columns, rows], marked.child(), aggregate.hint())
-    is_there = make.expressions.GreaterThan(rows.toAttribute(), make.zero("bigint"))
+    if best is not None and best.ranking is not None:
+        # The rows that a group had are there too, even if it has none any more.
+        is_there = make.expressions.IsNotNull(rows.toAttribute())
+    else:
+        is_there = make.expressions.GreaterThan(rows.toAttribute(), make.zero("bigint"))
     condition = make.filter(is_there, made)
     visible = make.project(output, condition)
     steps = [*above, PlanStep(visible, [condition], 0), PlanStep(condition, [made], 0)]
@@ -105,10 +109,10 @@ class _Signed:
         groups: Sequence[Any],
         max_collected: int,
         make: Catalyst,
-        *,
-        is_best: bool,
+        best: BestRows | None,
     ) -> None:
-        self._list = "row_number" if is_best else "collect_list"
+        self._list = "collect_list" if best is None else "row_number"
+        self._is_ranked = best is not None and best.ranking is not None
         self._change = change
         self._groups = groups
         self._max_collected = max_collected
@@ -166,6 +170,9 @@ class _Signed:
             case "BoolOr":
                 trues, count = self._truths(children[0], condition)
                 made = self._if_any(count, self._is_positive(trues))
+            case "CollectList" if self._is_ranked:
+                versions = self._array(children[0])
+                made = self._make.aggregates.Last(versions, False).toAggregateExpression()
             case "CollectList":
                 made = self._collection(self._array(children[0]), self._list)
             case "CollectSet":

@@ -147,16 +147,19 @@ class RunningAggregation(Running[_Plan]):
         change = input_column(found.plan, CHANGE, rdd_id) if spec.changelog else None
         parts = aggregate_parts(planned, rdd_id, query.arguments, change, work.make)
         best = query.groups.best
-        ranking = None if best is None else best.ranking
-        if ranking is not None:
+        # Over a changelog, the merge ranks rows.
+        is_ranked = best is not None and best.ranking is not None and change is None
+        if is_ranked:
             parts = ranked_parts(parts, work.make)
         output = to_arrow_schema(frame.schema, timezone="UTC")
-        shape = _shape(parts, query, output, str(self._session.version), work.make)
+        shape = _shape(
+            parts, query, output, str(self._session.version), work.make, is_ranked=is_ranked
+        )
         if change is not None:
             shape = self._of_changelog(shape, parts, change)
         partial = work.compiled(
             work.empty(shape.rows),
-            partial_plan(parts, work.make) if ranking is None else ranked_partial(parts, work.make),
+            ranked_partial(parts, work.make) if is_ranked else partial_plan(parts, work.make),
             work.leaves(found),
             (*AGGREGATES, *SORTING),
             found.records[rdd_id],
@@ -171,13 +174,14 @@ class RunningAggregation(Running[_Plan]):
         empty = work.empty(shape.rows)
         given = empty._jdf.queryExecution().sparkPlan()
         of_rows = [(PLACE, pa.int32()), (MARK, pa.int64())] if best is not None else []
-        if best is None or best.ranking is None:
+        of_rows += [] if ranking is None else [(IS_FORMER, pa.bool_())]
+        if ranking is None or work.spec.changelog:
             columns = [*parts.groups, *parts.buffers, *parts.values]
+        ranking = None if best is None else best.ranking
             leaf = work.scan(given.rdd(), given, columns)
-            plan = merging_plan(parts, leaf, query.time_id, work.make)
+            plan = merging_plan(parts, leaf, query.time_id, work.make, ranking)
         else:
-            of_rows.append((IS_FORMER, pa.bool_()))
-            ranked = ranked_merge(parts, best.ranking, empty, work.make)
+            ranked = ranked_merge(parts, ranking, empty, work.make)
             plan = ranked_plan(parts, ranked, query.time_id, work.make)
         output = [*shape.kept, (HAS_RESULT, pa.bool_()), *of_rows, *shape.output]
         return work.compiled(
@@ -240,11 +244,18 @@ class RunningRetraction(RunningAggregation):
 
 
 def _shape(
-    parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark: str, make: Catalyst
+    parts: AggregateParts,
+    query: GroupedQuery,
+    output: pa.Schema,
+    spark: str,
+    make: Catalyst,
+    *,
+    is_ranked: bool,
 ) -> StateShape:
     taken = {HAS_RESULT, PLACE, MARK, IS_FORMER, *output.names}
     groups = pa.schema([_field(column, taken) for column in parts.groups])
     buffers = pa.schema([_field(column, taken) for column in parts.buffers])
+    """Return what a query keeps; if it `is_ranked`, that is rows and not buffers of functions."""
     values = pa.schema([_field(column, taken) for column in parts.values])
     query_groups = query.groups
     window, kept = query_groups.window, list(parts.groups)
@@ -295,7 +306,7 @@ def _shape(
         0 if best is None or ranking is not None else best.size,
         "" if ranking is None else ranking.function,
         best is not None and best.loses_rows,
-        empty_buffers(parts, buffers) if ranking is None else buffers.empty_table(),
+        buffers.empty_table() if is_ranked else empty_buffers(parts, buffers),
         json.dumps(content, sort_keys=True),
     )
 

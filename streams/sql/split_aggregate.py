@@ -20,13 +20,14 @@ from kafka_pipeline.streams.sql.catalyst import Catalyst, scala_object
 from kafka_pipeline.streams.sql.distinct_plan import FOLDED, SAME_WITH_DUPLICATES
 from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.kept_distinct_plan import (
+    VERSIONS,
     DistinctSet,
     collecting_plan,
     distinct_sets,
     folded_columns,
 )
 from kafka_pipeline.streams.sql.plan import id_of, kind, require_rows, step_to_input
-from kafka_pipeline.streams.sql.ranked_rows import KEPT, NUMBER, ROW
+from kafka_pipeline.streams.sql.ranked_rows import KEPT, NUMBER, ROW, Ranking, with_places
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_shape import HAS_RESULT, IS_FORMER, MARK, PLACE
 
@@ -161,15 +162,22 @@ def partial_plan(parts: AggregateParts, make: Catalyst) -> Any:
     )
 
 
-def merging_plan(parts: AggregateParts, leaf: Any, time_id: int | None, make: Catalyst) -> Any:
+def merging_plan(
+    parts: AggregateParts,
+    leaf: Any,
+    time_id: int | None,
+    make: Catalyst,
+    ranking: Ranking | None = None,
+) -> Any:
     """Return the physical plan that merges the buffers of a leaf and gives the rows of each group.
 
     The leaf has the groups, the buffers, and the distinct values that functions have not seen yet.
     Its columns are the groups, the buffers, whether HAVING keeps the row (`has_result`), for best
     rows their `PLACE` and `MARK`, and the columns of the result. Only the first row of a group has
-    the buffers. `time_id` is the id of the time that was added to the query.
+    the buffers. `time_id` is the id of the time that was added to the query. Over a changelog, a
+    `ranking` says how rows are ranked: then `IS_FORMER` follows the `MARK`.
     """
-    merging = _Merging(parts, time_id, make)
+    merging = _Merging(parts, time_id, make, ranking, is_ranked=ranking is not None)
     return merging.plan(merging.evaluated(leaf))
 
 
@@ -190,10 +198,12 @@ class _Merging:
         parts: AggregateParts,
         time_id: int | None,
         make: Catalyst,
+        ranking: Ranking | None = None,
         *,
         is_ranked: bool = False,
     ) -> None:
         self._parts = parts
+        self._ranking = ranking
         self._is_ranked = is_ranked
         self._make = make
         self._expressions = make.expressions
@@ -289,7 +299,26 @@ class _Merging:
             )
         ]
         node = self._project([*self._state, *values], node)
-        return self.with_results(node)
+        return self.with_results(self._with_places(node))
+
+    def _with_places(self, node: Any) -> Any:
+        """Rank the versions of the rows of each group, over a changelog."""
+        if self._ranking is None:
+            return node
+        columns = items(self._parts.final.aggregateAttributes())
+        (column,) = (
+            column
+            for function, column in zip(self._parts.functions, columns, strict=True)
+            if kind(function) == VERSIONS
+        )
+        # A column with the same id would be the same to Spark, which leaves out such a projection.
+        versions = self._make.alias(column, "__versions")
+        others = [each for each in items(node.output()) if id_of(each) != id_of(column)]
+        node = self._project([*others, versions], node)
+        given = versions.toAttribute()
+        for made in with_places(given, column, self._ranking, self._parts.groups, self._make):
+            node = self._project([*items(node.output()), *made], node)
+        return node
 
     def _by_second_aggregate(self, results: list[Any], merged: Any) -> Any:
         """Evaluate functions that only an aggregate can: over the one merged row of each group.
@@ -355,7 +384,8 @@ class _Merging:
             make.alias(each, column.name(), column.exprId())
             for each, column in zip((place, value), given, strict=True)
         ]
-        is_former = make.alias(fields[KEPT], IS_FORMER)
+        no = make.literal(False, "boolean")
+        is_former = make.alias(expressions.Coalesce(make.seq([fields[KEPT], no])), IS_FORMER)
         node = self._project([*items(node.output()), *renamed, is_former], node)
         marked = [fields[NUMBER], fields[ROW]]
         return self._with_marks(node, given[0], marked, [is_former.toAttribute()])

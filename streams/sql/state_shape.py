@@ -53,7 +53,7 @@ Records with one number come in the order of their times.
 ROUTES = {"whole": "by their key", "groups": "through an internal topic"}
 """How the records of a group meet, by the stage of the processor that keeps it."""
 
-Reading = Literal["first", "last", "ends", "changes", "list", "set", "moments"]
+Reading = Literal["first", "last", "ends", "changes", "list", "set", "versions", "moments"]
 """Which values of a group functions over a changelog see.
 
 | reading | values |
@@ -61,6 +61,7 @@ Reading = Literal["first", "last", "ends", "changes", "list", "set", "moments"]
 | `first`, `last`, `ends` | the smallest one, the largest one, both |
 | `changes` | those that the group gets or loses, with 1 or -1 |
 | `list`, `set` | all of them, all that differ |
+| `versions` | all of them, as they were before the batch and as they are |
 | `moments` | none: sums of them are kept |
 """
 

@@ -160,12 +160,18 @@ def _ranks(chance: random.Random) -> Query:
 
 def _best_changes(chance: random.Random) -> Query:
     """Draw the best rows of upserts."""
-    return _placed(chance, "row_number", changelog=True)
+    function = chance.choice(("row_number", "row_number", "rank", "dense_rank"))
+    return _placed(chance, function, changelog=True)
 
 
 def _placed(chance: random.Random, function: str, *, changelog: bool = False) -> Query:
     source = Source(chance, joins=False, explodes=False)
     drawing = Drawing(chance, source.columns)
+    groups = grouping(chance, drawing, source.key)
+    if changelog and function != "row_number":
+        # The key is the name of a row in its group.
+        others = (each for each in groups if each.sql != source.key.sql)
+        groups = tuple(others) or (drawing.varying("INT", 1),)
     found = window(chance, source) if not changelog and chance.random() < 0.6 else None
     order = tuple(
         f"({drawing.any(1, _DESCENDING).sql}) {chance.choice(('', 'DESC'))}"
@@ -174,7 +180,7 @@ def _placed(chance: random.Random, function: str, *, changelog: bool = False) ->
     )
     limits = (
         *("place = 1", "place <= 2", "place < 4", "place BETWEEN 1 AND 2", "place IN (1, 3)"),
-        *(() if changelog else ("", "place >= 2")),
+        *("", "place >= 2"),
     )
     # Without a window in the key, a row is known by its place and PARTITION BY.
     on_close = found is not None
@@ -182,10 +188,11 @@ def _placed(chance: random.Random, function: str, *, changelog: bool = False) ->
         Shape.BEST,
         items=columns(chance, drawing, 3),
         where=conditions(chance, drawing),
-        groups=grouping(chance, drawing, source.key),
+        groups=groups,
         window=found,
         order=order,
         function=function,
+        naming="key" if changelog else "offset",
         limit=chance.choice(limits),
         changelog=changelog,
         outer=("v0 IS NOT NULL",) if chance.random() < 0.2 else (),

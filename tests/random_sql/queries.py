@@ -128,6 +128,8 @@ class Query:
     order: tuple[str, ...] = ()
     """`ORDER BY` of the best rows."""
     function: str = "row_number"
+    naming: str = "offset"
+    """What names the row in the key of a rank."""
     limit: str = ""
     """Which places the best rows have; all of them without a condition."""
     outer: tuple[str, ...] = ()
@@ -264,7 +266,7 @@ class Query:
         columns = ", ".join(
             [
                 *groups,
-                *([] if is_numbered else ["offset AS nr"]),
+                *([] if is_numbered else [f"{self.naming} AS nr"]),
                 *(each.sql for each in self.items),
             ]
         )

@@ -136,7 +136,6 @@ REFUSED = {
         "SELECT DISTINCT category AS key FROM input",
         'First" gives no column key',
     ),
-    "ranks of highest prices": (HIGHEST, TOP.replace("row_number", "rank"), "write row_number()"),
     "no key": (HIGHEST.replace("auction AS key, ", ""), MEAN, 'First" gives no column key'),
     "a key that changes": (
         HIGHEST.replace("auction AS key", "max(price) AS key"),

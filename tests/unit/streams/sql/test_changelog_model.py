@@ -18,7 +18,7 @@ import pytest
 
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from kafka_pipeline.streams.sql.changelog import KeptChangelog
-from kafka_pipeline.streams.sql.kept_values import ValueEntries
+from kafka_pipeline.streams.sql.kept_values import ValueEntries, Versions
 from kafka_pipeline.streams.sql.spec import QueryError
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row
@@ -81,6 +81,20 @@ BEST_OF_GROUPS = (
     "SELECT concat(whole, place) AS key, place, category, s FROM (SELECT *, row_number() OVER "
     "(PARTITION BY whole ORDER BY s DESC NULLS LAST, category) AS place FROM (SELECT 'all' AS "
     "whole, category, sum(price) AS s FROM input GROUP BY category)) WHERE place <= 2 AND s > 9"
+)
+RANKS = (
+    "SELECT concat(category, '-', k) AS key, place, price FROM (SELECT category, price, key AS k, "
+    "rank() OVER (PARTITION BY category ORDER BY price DESC NULLS LAST) AS place FROM input) "
+    "WHERE place <= 2"
+)
+RANKS_OF_GROUPS = (
+    "SELECT concat(whole, category) AS key, place, s FROM (SELECT *, dense_rank() OVER "
+    "(PARTITION BY whole ORDER BY c DESC) AS place FROM (SELECT 'all' AS whole, category, "
+    "sum(price) AS s, count(*) AS c FROM input GROUP BY category)) WHERE place < 3 AND s > 9"
+)
+PLACES = (
+    "SELECT concat(category, '-', place) AS key, k FROM (SELECT category, key AS k, row_number() "
+    "OVER (PARTITION BY category ORDER BY price) AS place FROM input)"
 )
 DIFFERENT = "SELECT category AS key, category FROM input GROUP BY category"
 DISTINCT = "SELECT DISTINCT category AS key, category FROM input"
@@ -310,6 +324,37 @@ def best_of_groups(rows: Rows) -> dict[str | None, Any]:
     }
 
 
+def ranks(rows: Rows) -> dict[str | None, Any]:
+    found: dict[str | None, Any] = {}
+    for category, members in by_category(rows).items():
+        prices = [-1 if row["price"] is None else row["price"] for row in members]
+        for row, price in zip(members, prices, strict=True):
+            place = 1 + sum(other > price for other in prices)
+            if place <= 2:
+                key = f"{category}-{row['key']}"
+                found[key] = {"place": place, "price": row["price"]}
+    return found
+
+
+def ranks_of_groups(rows: Rows) -> dict[str | None, Any]:
+    groups = totals(rows)
+    counts = sorted({row["c"] for row in groups.values()}, reverse=True)
+    return {
+        f"all{category}": {"place": counts.index(row["c"]) + 1, "s": row["s"]}
+        for category, row in groups.items()
+        if row["c"] in counts[:2] and (row["s"] or 0) > 9
+    }
+
+
+def places(rows: Rows) -> dict[str | None, Any]:
+    found: dict[str | None, Any] = {}
+    for category, members in by_category(rows).items():
+        prices = [-1 if row["price"] is None else row["price"] for row in members]
+        order = sorted(zip(prices, (row["key"] for row in members), strict=True))
+        found |= {f"{category}-{at}": {"k": key} for at, (_, key) in enumerate(order, 1)}
+    return found
+
+
 def categories(rows: Rows) -> dict[str | None, Any]:
     return {row["category"]: {"category": row["category"]} for row in rows.values()}
 
@@ -338,6 +383,9 @@ PIPELINES: dict[str, tuple[str, Callable[[Rows], dict[str | None, Any]]]] = {
     "an aggregate of aggregates": (query(LOWEST), lowest),
     "best rows": (query(BEST), best),
     "best rows of aggregates": (query(BEST_OF_GROUPS), best_of_groups),
+    "ranks": (query(RANKS), ranks),
+    "ranks of aggregates": (query(RANKS_OF_GROUPS), ranks_of_groups),
+    "places of all rows": (query(PLACES), places),
     "windows": (query(WINDOWS.format("")), windows),
     "hopping windows": (query(WINDOWS.format(", '5 minutes'")), hops),
     "best rows of windows": (query(BEST_OF_WINDOWS), best_of_windows),
@@ -424,14 +472,19 @@ def only_new(values: ValueEntries, keys: Sequence[bytes], changes: Sequence[int]
 
 @pytest.mark.parametrize(
     ("owner", "name", "broken"),
-    [(KeptChangelog, "keep", lambda self, batch: None), (ValueEntries, "change", only_new)],
-    ids=["rows", "values"],
+    [
+        (KeptChangelog, "keep", lambda self, batch: None),
+        (ValueEntries, "change", only_new),
+        (Versions, "former", lambda self, prefix: ()),
+    ],
+    ids=["rows", "values", "former versions of rows"],
 )
 def test_what_is_not_taken_out_is_found(
     shared: OpenedOnce, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, broken: object
 ) -> None:
     monkeypatch.setattr(owner, name, broken)
-    for pipeline in ("all functions", "best rows", *(["distinct rows"] if name == "keep" else [])):
+    broken_pipelines = ["ranks"] if owner is Versions else ["all functions", "best rows", "ranks"]
+    for pipeline in (*broken_pipelines, *(["distinct rows"] if name == "keep" else [])):
         with pytest.raises(AssertionError, match="seed 0, after"):
             compare(pipeline, 0, shared)
 
@@ -440,22 +493,30 @@ def test_what_is_not_taken_out_is_found(
     ("text", "reason"),
     [
         (BEST.replace("concat(category, '-', place)", "k"), "the columns of PARTITION BY and of"),
-        (BEST.replace(" WHERE place <= 2", ""), "only row_number() with a limit"),
+        (
+            PLACES.replace(", '-', place", ""),
+            "of the place, or of others that name",
+        ),
+        (RANKS.replace("'-', k", "'-', place"), "of all columns of PARTITION BY, and of others"),
     ],
-    ids=["a key of the rows", "no limit"],
+    ids=["a key of the rows", "a key of the group", "a key that rows that tie have"],
 )
 def test_best_rows_that_could_not_be_taken_back_are_refused(
     shared: OpenedOnce, text: str, reason: str
 ) -> None:
-    with pytest.raises(QueryError, match=re.escape(reason)):
+    with pytest.raises(QueryError, match=re.escape(reason)) as raised:
         Job(query(text), shared)
+    assert "on_close" not in str(raised.value)
 
 
-def test_more_rows_than_a_group_may_keep_are_not_left_out_in_silence(shared: OpenedOnce) -> None:
-    job = Job(query(BEST).replace(SCHEMA, f"{SCHEMA}, max_collected: 2"), shared)
+@pytest.mark.parametrize(("text", "name"), [(BEST, "row_number(…)"), (RANKS, "rank()")])
+def test_more_rows_than_a_group_may_keep_are_not_left_out_in_silence(
+    shared: OpenedOnce, text: str, name: str
+) -> None:
+    job = Job(query(text).replace(SCHEMA, f"{SCHEMA}, max_collected: 2"), shared)
     rows = [{"key": key, "at": 1, "category": "x", "price": 1, "n": None} for key in "abc"]
     job.send(rows[:2], 0)
-    reason = "row_number(…) has more than 2 values in a group: see max_collected"
+    reason = f"{name} has more than 2 values in a group: see max_collected"
     with pytest.raises(ProcessingFailedError, match=re.escape(reason)):
         job.send(rows[2:], 0)
     job.close()
