@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch, Record, items_of
 from kafka_pipeline.streams.sql.columns import batch_of, moments
 from kafka_pipeline.streams.sql.join_records import Mask
+from kafka_pipeline.streams.sql.json_values import have_same_fields
 from kafka_pipeline.streams.sql.processor import SparkProcessor
 from kafka_pipeline.streams.sql.retraction import CHANGE, CHANGE_TIME
 from kafka_pipeline.streams.sql.row_codec import RowCodec
@@ -50,7 +51,13 @@ class KeptChangelog:
         self._store: TimestampedKeyValueStore[bytes, bytes] = context.get_state_store(name)
 
     def changes(
-        self, batch: Batch, table: pa.Table, read: Read, *, by_time: bool
+        self,
+        batch: Batch,
+        table: pa.Table,
+        read: Read,
+        *,
+        by_time: bool,
+        fields: Collection[str] = (),
     ) -> tuple[pa.Table, Batch]:
         """Return the rows that the table gets and loses, and the records to keep for it.
 
@@ -60,7 +67,7 @@ class KeptChangelog:
         """
         lost = self.lost(batch)
         removed, table = read_lost(lost, batch, table, read)
-        differs = differ(lost, batch, removed, table, by_time=by_time)
+        differs = differ(lost, batch, removed, table, by_time=by_time, fields=fields)
         places = np.asarray(lost.places, np.int64)
         is_lost, is_new = pa.array(differs[places]), pa.array(differs & are_there(batch))
         times = moments(items_of(batch.timestamps))
@@ -112,26 +119,38 @@ def read_lost(lost: Lost, batch: Batch, table: pa.Table, read: Read) -> tuple[pa
     return removed, table
 
 
-def differ(lost: Lost, batch: Batch, removed: pa.Table, table: pa.Table, *, by_time: bool) -> Mask:
+def differ(
+    lost: Lost,
+    batch: Batch,
+    removed: pa.Table,
+    table: pa.Table,
+    *,
+    by_time: bool,
+    fields: Collection[str] = (),
+) -> Mask:
     """Return all records of a batch but the updates that equal the record that they replace.
 
     `removed` and `table` are those of `read_lost`. They have the columns that a query reads, of
-    which the bytes are compared: 0.0 differs from -0.0. Times differ only if they are compared
-    `by_time`.
+    which the bytes are compared: 0.0 differs from -0.0. Of JSON values that Spark is to read, these
+    `fields` are compared. Times differ only if they are compared `by_time`.
     """
     found = np.ones(len(batch), np.bool_)
     if not len(removed):
         return found
-    names = [name for name in table.column_names if name != "timestamp"]
+    others = ("timestamp", "value") if fields else ("timestamp",)
+    names = [name for name in table.column_names if name not in others]
+    has_json = bool(fields) and "value" in table.column_names
     codec = RowCodec(pa.schema(map(table.schema.field, names)))
     tables = removed.select(names), table.select(names).take(pa.array(lost.places, pa.int64()))
     # A query may read no column.
     formers, rows = (codec.encode(each) if names else [b""] * len(removed) for each in tables)
-    compared = zip(lost.places, formers, rows, items_of(lost.rows.timestamps), strict=True)
-    times = items_of(batch.timestamps)
-    for place, former, row, time in compared:
-        is_same = former == row and not (by_time and time != times[place])
-        found[place] = batch.values[place] is None or not is_same
+    before, times = items_of(lost.rows.timestamps), items_of(batch.timestamps)
+    for index, (place, former, row) in enumerate(zip(lost.places, formers, rows, strict=True)):
+        is_same = former == row and not (by_time and before[index] != times[place])
+        value = batch.values[place]
+        if is_same and has_json and value is not None:
+            is_same = have_same_fields(lost.rows.values[index], value, fields)
+        found[place] = value is None or not is_same
     return found
 
 

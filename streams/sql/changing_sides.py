@@ -99,7 +99,8 @@ class ChangingSides:
             removed, table = read_lost(former, own, table, partial(self._records.read, side))
             by_time = self._has_ttl or self._records.reads_time(side)
             places = np.flatnonzero(chosen[side][: found.stop])
-            differs[places] |= differ(former, own, removed, table, by_time=by_time)
+            fields = self._records.fields_of_json[side]
+            differs[places] |= differ(former, own, removed, table, by_time=by_time, fields=fields)
             table = table.append_column(RECORD, numbers)
             sides.append(_Replaced(side, own, places, former, removed, table))
         tables, lost = [*found.tables], list[Origin]()

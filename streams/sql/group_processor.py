@@ -213,7 +213,8 @@ class GroupProcessor(MixedProcessor, FollowsTime):
 
     def _take_changes(self, batch: Batch, table: pa.Table, changelog: KeptChangelog) -> None:
         by_time = "timestamp" in self._query.columns
-        changes, kept = changelog.changes(batch, table, self._read, by_time=by_time)
+        fields = self.shape.fields_of_json
+        changes, kept = changelog.changes(batch, table, self._read, by_time=by_time, fields=fields)
         if len(changes):
             self.take_records(batch, changes)
         changelog.keep(kept)

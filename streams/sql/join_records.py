@@ -124,6 +124,11 @@ class JoinRecords:
         """Whether the rows of a side depend on the times of its records."""
         return "timestamp" in self._query.columns[side]
 
+    @property
+    def fields_of_json(self) -> tuple[Sequence[str], Sequence[str]]:
+        """See `JoinShape`."""
+        return self._query.shape.fields_of_json
+
     def rows(self, found: SideTables) -> list[pa.Table]:
         """Return the rows of each side, with `RECORD`. Raises as `run_carefully` does."""
         calls = (self._query.left, self._query.right)

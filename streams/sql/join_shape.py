@@ -46,6 +46,7 @@ class JoinShape:
     `equal_columns` says which they are; none if these meet by key alone. If they meet by key and
     columns, its first is `key`, which `equal` does not have. Where sides change, `reading` has all
     that decides which rows and results a record gives: a row is taken out as it is computed then.
+    There, `fields_of_json` are the names of the fields of each side's values.
     """
 
     rows: tuple[pa.Schema, pa.Schema]
@@ -55,6 +56,7 @@ class JoinShape:
     equal: pa.Schema = EMPTY
     equal_columns: Sequence[str] = ()
     reading: Sequence[Any] = ()
+    fields_of_json: tuple[Sequence[str], Sequence[str]] = ((), ())
 
     @property
     def pairs(self) -> pa.Schema:
@@ -86,12 +88,14 @@ class JoinShape:
             "equal": packed(self.equal),
             "equal_columns": list(self.equal_columns),
             "reading": list(self.reading),
+            "fields_of_json": [list(each) for each in self.fields_of_json],
         }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> JoinShape:
         """Read what `to_json` gave."""
         left, right = map(unpacked, values["rows"])
+        of_left, of_right = map(tuple, values["fields_of_json"])
         join = from_json(JoinSpec, values["join"], "join")
         return cls(
             (left, right),
@@ -101,6 +105,7 @@ class JoinShape:
             unpacked(values["equal"]),
             tuple(values["equal_columns"]),
             tuple(values["reading"]),
+            (of_left, of_right),
         )
 
 

@@ -119,7 +119,8 @@ Schema = str | StructType
 class Records:
     """The `rows` that the RDD of an input has: all columns of records, hidden ones too.
 
-    If they have all `fields` of JSON in place of `value`, `parse` has Spark read these. Rows of
+    If they have all `fields` of JSON in place of `value`, `parse` has Spark read these.
+    `fields_of_json` are the names of all fields, also where only Spark can read them. Rows of
     another stage may have its `columns`.
     """
 
@@ -127,6 +128,7 @@ class Records:
     fields: pa.Schema | None = None
     parse: Callable[[pa.Table], pa.Table] | None = None
     columns: StructType | None = None
+    fields_of_json: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,13 +303,16 @@ class QuerySession:
         """Return the rows of an input whose JSON has this schema, if any."""
         name = _name_of(schema)
         if name not in self._records:
-            fields = _fields_of(self._parsed(self.empty(self.records), schema), self.records.names)
+            parsed = self._parsed(self.empty(self.records), schema)
+            fields = _fields_of(parsed, self.records.names)
+            names = tuple(parsed.columns[1 : len(parsed.columns) - len(self.records) + 2])
             if fields is None:
-                self._records[name] = Records(self.records)
+                self._records[name] = Records(self.records, fields_of_json=names)
             else:
                 key, _, *others = self.records
                 rows = pa.schema([key, *fields, *others])
-                self._records[name] = Records(rows, fields, partial(self._parse, schema))
+                parse = partial(self._parse, schema)
+                self._records[name] = Records(rows, fields, parse, fields_of_json=names)
         return self._records[name]
 
     def _value(self, schema: Schema) -> Column:

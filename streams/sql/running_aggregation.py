@@ -156,7 +156,10 @@ class RunningAggregation(Running[_Plan]):
             parts, query, output, str(self._session.version), work.make, is_ranked=is_ranked
         )
         if change is not None:
-            shape = self._of_changelog(shape, parts, change)
+            shape = replace(
+                self._of_changelog(shape, parts, change),
+                fields_of_json=[*found.records[rdd_id].fields_of_json],
+            )
         partial = work.compiled(
             work.empty(shape.rows),
             ranked_partial(parts, work.make) if is_ranked else partial_plan(parts, work.make),
@@ -173,11 +176,11 @@ class RunningAggregation(Running[_Plan]):
         work, best = self.work, query.groups.best
         empty = work.empty(shape.rows)
         given = empty._jdf.queryExecution().sparkPlan()
+        ranking = None if best is None else best.ranking
         of_rows = [(PLACE, pa.int32()), (MARK, pa.int64())] if best is not None else []
         of_rows += [] if ranking is None else [(IS_FORMER, pa.bool_())]
         if ranking is None or work.spec.changelog:
             columns = [*parts.groups, *parts.buffers, *parts.values]
-        ranking = None if best is None else best.ranking
             leaf = work.scan(given.rdd(), given, columns)
             plan = merging_plan(parts, leaf, query.time_id, work.make, ranking)
         else:
@@ -252,10 +255,10 @@ def _shape(
     *,
     is_ranked: bool,
 ) -> StateShape:
+    """Return what a query keeps; if it `is_ranked`, that is rows and not buffers of functions."""
     taken = {HAS_RESULT, PLACE, MARK, IS_FORMER, *output.names}
     groups = pa.schema([_field(column, taken) for column in parts.groups])
     buffers = pa.schema([_field(column, taken) for column in parts.buffers])
-    """Return what a query keeps; if it `is_ranked`, that is rows and not buffers of functions."""
     values = pa.schema([_field(column, taken) for column in parts.values])
     query_groups = query.groups
     window, kept = query_groups.window, list(parts.groups)

@@ -100,6 +100,7 @@ class RunningJoin(Running[_Plan]):
         left, right = sides = (self._side(query, found, 0), self._side(query, found, 1))
         for name in work.spec.changing:
             _require_kept(sides[SIDES.index(name)])
+        fields_of_json = [found.records[rdd_id].fields_of_json for rdd_id in query.rdd_ids]
         shape = JoinShape(
             (_rows_of(left), _rows_of(right)),
             structs.replace(query.spec, changing=work.spec.changing),
@@ -108,6 +109,7 @@ class RunningJoin(Running[_Plan]):
             pa.schema([left.output.field(name) for name in query.names_of_equal]),
             query.described_equal,
             self._reading if work.spec.changing else (),
+            (fields_of_json[0], fields_of_json[1]) if work.spec.changing else ((), ()),
         )
         pairs = work.empty(shape.pairs)
         given = pairs._jdf.queryExecution().analyzed()

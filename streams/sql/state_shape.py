@@ -112,6 +112,8 @@ class StateShape:
     takes as whole numbers (`unscaled`). `distinct` has the number of the `values` that each
     function with DISTINCT sees; functions share those of the same arguments. `state_change` says
     whether a query can use a state.
+
+    Over a changelog, `fields_of_json` are the names of the fields of values.
     """
 
     groups: pa.Schema
@@ -133,6 +135,7 @@ class StateShape:
     readings: Mapping[str, Reading] = field(default_factory=dict)
     fills: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     computed: Sequence[str] = field(default_factory=list)
+    fields_of_json: Sequence[str] = field(default_factory=list)
 
     @property
     def has_key(self) -> bool:

@@ -555,6 +555,30 @@ def test_an_update_is_a_change_if_a_column_differs_that_the_query_uses(
     job.close()
 
 
+@pytest.mark.parametrize(
+    ("raw", "is_sent"),
+    [
+        (b'{"tags": [1], "price": 1.5, "category": "x", "unknown": 1}', False),
+        (b'{"category": "x", "price": 1.50, "tags": [1]}', True),
+        (b'{"category": "x", "price": 1.5, "tags": [2]}', True),
+        (b'{"category": "x", "price": 1.5}', True),
+    ],
+)
+def test_so_is_one_whose_values_only_spark_can_read(
+    shared: OpenedOnce, raw: bytes, *, is_sent: bool
+) -> None:
+    select = "SELECT category AS key, sum(price) AS v, count(tags[0]) AS c FROM input GROUP BY 1"
+    text = query(select).replace("price BIGINT, n DOUBLE", "price DECIMAL(5,2), tags ARRAY<INT>")
+    job = Job(text, shared)
+    job.send([{"key": "a", "at": 1, "raw": b'{"category": "x", "price": 1.5, "tags": [1]}'}])
+    assert job.latest() == {"x": {"v": 1.5, "c": 1}}
+    job.send([{"key": "a", "at": 2, "raw": raw}])
+    assert bool(job.take()) == is_sent
+    job.send([{"key": "a", "at": 4, "raw": None}])
+    assert job.take()[-1][1:3] == ("x", None)
+    job.close()
+
+
 @pytest.mark.parametrize("together", [True, False])
 def test_a_distinct_row_is_given_when_it_comes_and_deleted_when_it_goes(
     shared: OpenedOnce, *, together: bool

@@ -269,3 +269,25 @@ def test_only_what_is_kept_of_a_record_can_be_read_of_a_side_that_changes(
     changing = text.replace("orders: orders", "orders: {topic: orders, changelog: true}")
     with pytest.raises(QueryError, match=f"a join with updates cannot read {column} of these"):
         Job(changing, shared)
+
+
+def test_an_update_is_no_change_if_only_the_order_of_its_fields_differs(
+    shared: OpenedOnce,
+) -> None:
+    query = "SELECT o.key, p.x FROM orders o JOIN payments p ON o.key = p.key"
+    text = pipeline(query, "ttl: none", "x DECIMAL(5,2), day DATE")
+    job = Job(
+        text.replace("payments: payments", "payments: {topic: payments, changelog: true}"), shared
+    )
+    first, same, other = (
+        {"key": "a", "at": 1, "raw": raw}
+        for raw in (b'{"x": 1, "day": null}', b'{"y": 2, "x": 1}', b'{"x": 2}')
+    )
+    job.send([first], topic="payments")
+    job.send([first], topic="orders")
+    assert [each.value for each in job.take()] == [{"x": 1}]
+    job.send([same], topic="payments")
+    assert job.take() == []
+    job.send([other], topic="payments")
+    assert [each.value for each in job.take()] == [{"x": 2}]
+    job.close()
