@@ -33,6 +33,7 @@ from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.schema_uses import place_of_key
 
 if TYPE_CHECKING:
+    from kafka_pipeline.streams.sql.join_key import MadeKey
     from kafka_pipeline.streams.sql.result_key import SharedKey
 
 
@@ -131,22 +132,19 @@ class ArcKinds:
         assert spec.join is not None, "it joins"
         from kafka_pipeline.streams.sql.join_key import join_key_problem
 
-        identities = self._identities(entry)
-        return join_key_problem(
-            spec.query, _tables(spec), spec.join, identities, is_inner=spec.is_inner
-        )
+        return join_key_problem(spec, self._identities(entry))
 
-    def made_join_key(self, entry: Entry) -> str | None:
-        """Return the expression of a key for a stage that joins upserts, if it may get one."""
+    def made_join_key(self, entry: Entry) -> MadeKey | None:
+        """Return a key for a stage that takes results of a join back, if it may get one."""
         spec = entry.spec
         if not isinstance(spec, SqlSpec) or spec.join is None or not spec.is_inner:
             return None
         identities = self._identities(entry)
-        if not identities:
+        if not identities and not _takes_back(spec):
             return None
         from kafka_pipeline.streams.sql.join_key import made_key
 
-        return made_key(spec.query, _tables(spec), spec.join, identities)
+        return made_key(spec, identities)
 
     def _identities(self, entry: Entry) -> dict[JoinSide, Collection[str] | None]:
         """Return the columns that tell the rows of each changing side of a join apart."""
@@ -251,7 +249,7 @@ class ArcKinds:
         changing = self.sides(entry)
         if not changing and not _takes_back(spec):
             return _RECORDS
-        if changing or not spec.is_inner:
+        if changing or not spec.is_inner or not self.join_key_problem(entry):
             return Arc(ArcKind.UPSERTS, entry.id, entry.id)
         problem = "takes back what a row without a partner gave, and two rows may have one key"
         return Arc(ArcKind.UPDATES, entry.id, entry.id, problem)
@@ -315,12 +313,15 @@ def with_changelogs(file: PipelineFile, kinds: ArcKinds, problems: Problems) -> 
             problems.add(entry.at, wrong)
         else:
             readers.append(entry)
+    refused = set[str]()
     for entry in file.entries:
         if not (sides := kinds.sides(entry)) or any(
-            arc.kind is ArcKind.UPDATES and arc.origin in wrong_keys for arc in sides.values()
+            arc.origin in refused or (arc.kind is ArcKind.UPDATES and arc.origin in wrong_keys)
+            for arc in sides.values()
         ):
             continue
         if wrong := _join_refusal(entry, sides, kinds):
+            refused.add(entry.id)
             problems.add(entry.at, f'"{entry.id}": {wrong}')
         else:
             readers.append(entry)

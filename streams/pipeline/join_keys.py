@@ -1,7 +1,7 @@
-"""Gives stages that join results that change a key, where the text of the query has none.
+"""Gives stages whose results change a key, where the text of the query has none: those that join.
 
-Such a stage comes from a SELECT that joins and groups. A result goes once its rows change, so it
-needs a key that tells it from all others.
+Such a stage comes from a SELECT that joins more, or groups. A result goes once its rows change, or
+once a row has a partner, so it needs a key that tells it from all others.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from kafka_pipeline.streams.sql.stage import Stage
 
 
 def with_join_keys(file: PipelineFile) -> PipelineFile:
-    """Return a pipeline whose stages that join upserts give a key, if that is possible."""
+    """Return a pipeline whose stages that take back what a join gave have a key, if possible."""
     kinds = ArcKinds(file)
     for entry in file.entries:
         # A stage follows those that it reads, so these have their keys.
         key = kinds.made_join_key(entry) if entry.part_of else None
         if key is not None:
             (stage,) = entry.stages
-            made = stage.with_column(f"{key} AS key")
+            made = stage.with_marks(key.marked).with_column(f"{key.expression} AS key")
             file = replace(
                 file, entries=[_with_stage(each, entry.id, made) for each in file.entries]
             )

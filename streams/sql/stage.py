@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+
+THERE = "__there"
+"""A column that says that a row is there, where its other columns may be null."""
 
 _PLACE = re.compile(r"\(line (\d+), column (\d+)\)")
 
@@ -37,6 +40,14 @@ class Stage:
         rest = first[len("SELECT") :], None if place is None else place + len("SELECT")
         return replace(self, text=[(f"SELECT {column},", None), rest, *others])
 
+    def with_marks(self, tables: Collection[str]) -> Stage:
+        """Return a stage that reads these stages with one more column, which is always true."""
+        text = [
+            (part if place is not None else _marked(part, tables), place)
+            for part, place in self.text
+        ]
+        return replace(self, text=text)
+
     def placed(self, message: str) -> str:
         """Return a message about the query of this stage, with places in the whole query."""
         return _PLACE.sub(lambda found: self._placed(int(found[1]), int(found[2])), message)
@@ -52,3 +63,12 @@ class Stage:
             at -= len(part)
         before = self.whole[:found]
         return f"(line {before.count(chr(10)) + 1}, column {found - before.rfind(chr(10))})"
+
+
+def _marked(part: str, tables: Collection[str]) -> str:
+    """Return a part of a query that reads a table, and perhaps gives it an alias, with `THERE`."""
+    for name in (f"`{table}`" for table in tables):
+        written, rest = part[: len(name)], part[len(name) :]
+        if written.lower() == name.lower():
+            return f"(SELECT *, true AS {THERE} FROM {written}){rest}"
+    return part

@@ -49,8 +49,6 @@ def again(chance: random.Random, draw: Callable[[], Query], processors: int = 1)
 
 def _visible(query: Query, kinds: tuple[str, ...], processors: int) -> dict[str, str]:
     """Return the columns of a query by name that can be grouped; none if they cannot."""
-    if query.takes_back and processors == 1:
-        return {}  # refused: two rows of the join may be equal
     if query.is_table and processors == 1 and (query.files or query.topic_tables):
         return {}  # refused: the processor has a table, and records that are updates
     if query.window is not None and query.window.sql.startswith("calendar_window"):

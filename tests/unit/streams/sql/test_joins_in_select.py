@@ -104,6 +104,10 @@ GROUPED = {
         "WHERE a.id = b.id AND b.other = c.other AND (a.n < c.n OR b.n = 1) "
         "GROUP BY c.group, a.other"
     ),
+    "groups of an outer join": (
+        "SELECT coalesce(b.group, '-') AS key, count(*) AS c, sum(a.n) AS s, max(c.n) AS m FROM a "
+        "LEFT JOIN b ON a.id = b.id AND b.n > a.n JOIN c ON a.other = c.other GROUP BY b.group"
+    ),
     "groups of a LATERAL VIEW": (
         "SELECT concat(item, a.group) AS key, count(*) AS c, sum(v.item * b.n) AS s FROM a, b "
         "LATERAL VIEW explode(array(a.n, b.other)) v AS item "
@@ -266,4 +270,62 @@ def test_groups_of_a_join_follow_the_side_that_changes(shared: OpenedOnce, joine
     assert job.latest() == {"y": {"s": 15, "c": 3}}
     job.send([{"key": "k", "at": 2, "raw": None}], topic="b")
     assert job.take()[-1][1:3] == ("y", None)
+    job.close()
+
+
+def test_rows_of_nulls_on_both_sides_are_two(shared: OpenedOnce) -> None:
+    """They lack a partner each, and have no other column that tells them apart."""
+    sides = [f"(SELECT group AS g, sum(n) AS s FROM {each} GROUP BY group)" for each in "ab"]
+    query = (
+        "SELECT coalesce(x.g, y.g, '-') AS key, count(*) AS c, sum(x.s) AS s, sum(y.s) AS t "
+        f"FROM {sides[0]} x FULL JOIN {sides[1]} y ON x.g = y.g GROUP BY 1"
+    )
+    job = Job(pipeline(query), shared)
+    rows = [{"key": "k", "at": 1, "id": 1, "other": 0, "group": group} for group in (None, "x")]
+    for topic, n in (("a", 5), ("b", 7)):
+        job.send([{**row, "n": n} for row in rows], topic=topic)
+    assert job.latest() == {"-": {"c": 2, "s": 5, "t": 7}, "x": {"c": 1, "s": 5, "t": 7}}
+    job.restart()
+    job.send([{**row, "n": 1} for row in rows], topic="b")
+    assert job.latest() == {"-": {"c": 2, "s": 5, "t": 8}, "x": {"c": 1, "s": 5, "t": 8}}
+    job.close()
+
+
+THREE = (
+    "a JOIN b ON a.id = b.id JOIN c ON a.other = c.other",
+    "a LEFT JOIN b ON a.id = b.id LEFT JOIN c ON b.other = c.other",
+)
+
+
+@pytest.mark.parametrize("joined", THREE)
+def test_a_join_of_three_follows_all_that_change(shared: OpenedOnce, joined: str) -> None:
+    key = "to_json(named_struct('1', a.key, '2', a.id, '3', b.key, '4', c.key, '5', b.other, "
+    key += "'6', c.other, '7', b.id))"
+    job = Job(
+        pipeline(f"SELECT {key} AS key, a.n + b.n AS s, c.group AS g FROM {joined}")
+        .replace("a: a", "a: {topic: a, changelog: true}")
+        .replace("b: b", "b: {topic: b, changelog: true}")
+        .replace("c: c", "c: {topic: c, changelog: true}"),
+        shared,
+    )
+    row = {"key": "k", "at": 1, "id": 1, "other": 0, "n": 5, "group": "x"}
+    for topic in TOPICS:
+        job.send([row], topic=topic)
+    found = {each.key: each.value for each in job.take()}
+    assert [each for each in found.values() if each] == [{"s": 10, "g": "x"}]
+    job.send([{**row, "n": 6}], topic="b")
+    job.send([{**row, "group": "y"}], topic="c")
+    found |= {each.key: each.value for each in job.take()}
+    assert [each for each in found.values() if each] == [{"s": 11, "g": "y"}]
+    job.restart()
+    job.send([{**row, "id": 2}], topic="b")
+    found |= {each.key: each.value for each in job.take()}
+    left = [{"s": None, "g": None}] if "LEFT" in joined else []
+    assert [each for each in found.values() if each] == left
+    job.send([{**row, "id": 2}], topic="a")
+    found |= {each.key: each.value for each in job.take()}
+    assert [each for each in found.values() if each] == [{"s": 10, "g": "y"}]
+    job.send([{"key": "k", "at": 2, "raw": None}], topic="a")
+    found |= {each.key: each.value for each in job.take()}
+    assert not any(found.values())
     job.close()
