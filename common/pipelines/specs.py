@@ -312,7 +312,8 @@ class JoinSpec(Strict, frozen=True, kw_only=True):
     behind stream time are late. A join without bounds is `regular`. Rows of the sides in `keeps`
     have results without a partner, too. Late records go to `late_to`, one of the processor's
     targets, if it is given. The records of the sides in `changing` are upserts by their key: each
-    one takes the rows of the former one out of a regular join.
+    one takes the rows of the former one out of a regular join. So a join with bounds becomes the
+    regular one of `over_updates` if it reads upserts: its bounds are conditions like others then.
     """
 
     left: Name
@@ -323,6 +324,7 @@ class JoinSpec(Strict, frozen=True, kw_only=True):
     grace_ms: Count = 0
     late_to: Name | None = None
     regular: RegularJoinSpec | None = None
+    over_updates: RegularJoinSpec | None = None
     changing: tuple[JoinSide, ...] = ()
 
 

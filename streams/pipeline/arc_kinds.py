@@ -484,8 +484,9 @@ def _harm(spec: ProcessorSpec) -> str:
             return f"group_by of a function {_COUNTED}"
     elif isinstance(spec, SqlSpec) and spec.join is not None and spec.join.regular is None:
         return (
-            f"a join with bounds of time {_GIVEN}. Join without bounds, with ttl, read its topic "
-            "as a table, or join tables in the DSL, with Table.join"
+            f"a join with bounds of time {_GIVEN}. Say how long rows are kept, with ttl: none or "
+            "ttl: 7 d: then it does, and the bounds are conditions like others. Or read its topic "
+            "as a table"
         )
     elif isinstance(spec, SqlSpec) and spec.over is not None:
         return f"OVER (…) {_GIVEN}. Read its topic as a table"

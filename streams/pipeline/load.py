@@ -14,6 +14,7 @@ from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.streams.pipeline.arc_kinds import ArcKinds, with_changelogs
 from kafka_pipeline.streams.pipeline.avro_columns import with_columns
+from kafka_pipeline.streams.pipeline.bounded_joins import with_bounds_as_conditions
 from kafka_pipeline.streams.pipeline.change_sources import with_change_events
 from kafka_pipeline.streams.pipeline.feedback import check_feedback
 from kafka_pipeline.streams.pipeline.file import read_pipeline
@@ -144,7 +145,7 @@ def _read(path: Path, problems: Problems) -> tuple[PipelineFile, ArcKinds]:
     """Return a pipeline, of which each query knows what it reads, and the kinds of its arcs."""
     file = read_pipeline(read_yaml(path, problems), problems)
     check_graph(file, problems)
-    file = with_join_keys(file)
+    file = with_join_keys(with_bounds_as_conditions(file, problems))
     kinds = ArcKinds(file)
     return with_change_events(with_changelogs(file, kinds, problems), kinds, problems), kinds
 

@@ -59,12 +59,15 @@ _BARE = ("", "INNER", "CROSS")
 _ONLY: dict[str, Literal["semi", "anti"]] = {"SEMI": "semi", "ANTI": "anti"}
 
 
-def find_join(query: str, tables: Collection[str]) -> JoinSpec | None:
+def find_join(
+    query: str, tables: Collection[str], *, may_have_bounds: bool = True
+) -> JoinSpec | None:
     """Return the join of two inputs; `None` if there is none, or sqlglot cannot read the query.
 
     The names of the inputs are in small letters. A join is regular unless `ON` has the keys of both
-    records and both bounds of the time between them. A join without ON, such as one by a comma, has
-    its condition in WHERE.
+    records and both bounds of the time between them. Unless it `may_have_bounds`, it is regular,
+    and they are conditions like others. A join without ON, such as one by a comma, has its
+    condition in WHERE.
 
     Raises `QueryError` for joins that cannot run.
     """
@@ -93,7 +96,7 @@ def find_join(query: str, tables: Collection[str]) -> JoinSpec | None:
     only = _ONLY.get(join.kind)
     try:
         bounds = None
-        if on is not None and only is None and left != right:
+        if may_have_bounds and on is not None and only is None and left != right:
             bounds = bounds_of(_comparisons(on, scope, join.alias_or_name))
     except QueryError as error:
         raise QueryError(f"{said}: {error}") from error

@@ -57,17 +57,20 @@ def read_over(query: str, tables: Collection[str] = ()) -> OverSpec | None:
     return find_over(query, tables)
 
 
-def read_join(query: str, tables: Collection[str] = ()) -> JoinSpec | None:
+def read_join(
+    query: str, tables: Collection[str] = (), *, may_have_bounds: bool = True
+) -> JoinSpec | None:
     """Return the join of two inputs in a query; `None` if there is none, or none can be read.
 
     How long rows are kept, and where late records go, is not in the text. `tables` are the names
-    of its lookup tables. Raises `QueryError` for joins that cannot run.
+    of its lookup tables. Unless it `may_have_bounds`, bounds of time are conditions like others.
+    Raises `QueryError` for joins that cannot run.
     """
     if not _MAY_JOIN.search(query):
         return None
     from kafka_pipeline.streams.sql.join_tree import find_join
 
-    return find_join(query, tables)
+    return find_join(query, tables, may_have_bounds=may_have_bounds)
 
 
 def as_spark_reads(query: str) -> str:

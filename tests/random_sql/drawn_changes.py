@@ -1,4 +1,4 @@
-"""Draws joins of two inputs of which one or both have rows that are replaced and deleted."""
+"""Draws joins of two or three inputs, some of which have rows that are replaced and deleted."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.random_sql.aggregates import Aggregates, Records
+from tests.random_sql.drawn_joins import BOUNDS
 from tests.random_sql.expressions import Drawing, Expression, column, kind_of
 from tests.random_sql.queries import SEPARATOR, Item, Query, Shape, Window
 from tests.random_sql.sources import GROUPABLE, columns, conditions, grouping, key_of_groups
 from tests.random_sql.values import COLUMNS
 
 _KINDS = ("", "INNER ", "LEFT ", "RIGHT ", "FULL ", "LEFT SEMI ", "LEFT ANTI ")
+_TAKING_BACK = ("LEFT ", "RIGHT ", "FULL ", "LEFT ANTI ")
 _SIZES = ("'1 hour'", "'3 hours', '1 hour'", "'10 minutes'")
 _RECORD = ("partition", "offset")
 """What tells records apart that replace nothing."""
@@ -30,7 +32,7 @@ class _Side:
 
 def joined_changes(chance: random.Random) -> Query:
     """Draw a join of upserts, of groups that change, and of records."""
-    settings, above, key = _drawn(chance)
+    settings, above, key = _drawn(chance, has_key=True)
     return Query(
         Shape.JOIN,
         items=columns(chance, above),
@@ -42,16 +44,19 @@ def joined_changes(chance: random.Random) -> Query:
 
 def grouped_changes(chance: random.Random) -> Query:
     """Draw a SELECT that groups or numbers the rows of such a join."""
-    settings, above, _ = _drawn(chance)
+    is_best = chance.random() < 0.35
+    settings, above, key = _drawn(chance, has_key=is_best)
     groups = grouping(chance, above, None)
     settings |= {"joined": ("o", "p"), "groups": groups}
     settings["where"] = conditions(chance, above) if chance.random() < 0.3 else ()
-    if chance.random() < 0.25:
+    if is_best:
         return Query(
             Shape.BEST,
             items=columns(chance, above, 3),
             order=(f"({above.any(1, GROUPABLE).sql}) {chance.choice(('', 'DESC'))}",),
-            limit=chance.choice(("place = 1", "place <= 2", "place IN (1, 3)")),
+            function=chance.choice(("row_number", "rank", "dense_rank")),
+            naming=f"concat_ws('{SEPARATOR}', {', '.join(key)})",
+            limit=chance.choice(("place = 1", "place <= 2", "place IN (1, 3)", "")),
             **settings,
         )
     window = None
@@ -71,46 +76,61 @@ def grouped_changes(chance: random.Random) -> Query:
     )
 
 
-def _drawn(chance: random.Random) -> tuple[dict[str, Any], Drawing, list[str]]:
-    """Return what is joined, what can be read of it, and the parts of a key."""
+def _drawn(chance: random.Random, *, has_key: bool) -> tuple[dict[str, Any], Drawing, list[str]]:
+    """Return what is joined, what can be read of it, and the parts of a key.
+
+    Unless the query `has_key`, the engine makes one.
+    """
     is_alone = chance.random() < 0.2
     topics = {"o": "orders", "p": "orders" if is_alone else "payments"}
+    if chance.random() < 0.3:
+        topics["q"] = chance.choice([*topics.values()])
+    last = [*topics][-1]
     upserts = tuple(topic for topic in dict.fromkeys(topics.values()) if chance.random() < 0.6)
     schemas = dict[str, dict[str, str]]()
     for topic in dict.fromkeys(topics.values()):
-        names = [chance.choice("stnmdeb"), *chance.sample([*COLUMNS], chance.randint(1, 4))]
+        # Not called as a table.
+        known = [name for name in COLUMNS if name not in topics]
+        names = [chance.choice("stnmdeb"), *chance.sample(known, chance.randint(1, 4))]
         schemas[topic] = {name: COLUMNS[name] for name in COLUMNS if name in names}
+    # What a SEMI JOIN looks at has no columns for the next join.
+    hows = {each: chance.choice(_KINDS if each == last else _KINDS[:5]) for each in [*topics][1:]}
+    # Results of these change even if no side does.
+    may_be_plain = {*hows.values()} & {*_TAKING_BACK} and chance.random() < 0.5
     sides = dict[str, _Side]()
     for alias, topic in topics.items():
-        is_last = alias == "p" and not any(each.changes for each in sides.values())
-        must_group = is_last and topic not in upserts
-        if must_group or chance.random() < 0.4:
-            sides[alias] = _groups(chance, topic, schemas[topic], changes=topic in upserts)
-        else:
-            sides[alias] = _rows(chance, topic, schemas[topic], changes=topic in upserts)
-    how = chance.choice(_KINDS)
-    if how == "FULL " and all(each.identity[0] == "g0" for each in sides.values()):
-        # A group of nulls on one side could have the key of one on the other side.
-        how = "LEFT "
-    equal = [_equality(chance, sides) for _ in range(chance.choice((1, 1, 2)))]
-    on = [f"{left} = {right}" for left, right in equal]
-    both = {f"{a}.{name}": kind for a, side in sides.items() for name, kind in side.columns.items()}
-    if chance.random() < 0.3:
-        on.append(f"({Drawing(chance, both).condition().sql})")
-    seen = ("o",) if how in ("LEFT SEMI ", "LEFT ANTI ") else ("o", "p")
-    above = Drawing(chance, {name: kind for name, kind in both.items() if name[0] in seen})
+        is_last = alias == last and not any(each.changes for each in sides.values())
+        must_group = is_last and topic not in upserts and not may_be_plain
+        draw = _groups if must_group or chance.random() < 0.4 else _rows
+        sides[alias] = draw(chance, topic, schemas[topic], changes=topic in upserts)
+    source, how, equal, seen = f"{sides['o'].sql} o", "", list[tuple[str, str]](), ["o"]
+    for alias in [*topics][1:]:
+        how, before = hows[alias], {each: sides[each] for each in (*seen, alias)}
+        if has_key and how == "FULL " and all(e.identity[0] == "g0" for e in before.values()):
+            # A group of nulls on one side could have the key of one on the other side.
+            how = "LEFT "
+        pairs, on = _condition(chance, before, alias, may_have_bounds=len(topics) == 2)
+        source += f" {how}JOIN {sides[alias].sql} {alias} ON {' AND '.join(on)}"
+        equal += pairs
+        seen += [] if how in ("LEFT SEMI ", "LEFT ANTI ") else [alias]
+    above = Drawing(
+        chance,
+        {f"{a}.{name}": kind for a in seen for name, kind in sides[a].columns.items()},
+    )
     key = [f"{alias}.{name}" for alias in seen for name in sides[alias].identity]
-    stays = all(
-        pair[at].removeprefix(f"{alias}.") in sides[alias].identity
-        for at, alias in enumerate(topics)
+    columns_of = [each for pair in equal for each in pair]
+    stays = len(topics) == 2 and all(
+        each.removeprefix(f"{alias}.") in sides[alias].identity
+        for alias in topics
         if sides[alias].changes
-        for pair in equal
+        for each in columns_of
+        if _alias_of(each) == alias
     )
     if not stays or chance.random() < 0.5:
-        key += [pair["op".index(alias)] for alias in seen for pair in equal]
+        key += [each for each in columns_of if _alias_of(each) in seen]
     parts = [f"coalesce(CAST({each} AS STRING), '-')" for each in dict.fromkeys(key)]
     settings: dict[str, Any] = {
-        "source": f"{sides['o'].sql} o {how}JOIN {sides['p'].sql} p ON {' AND '.join(on)}",
+        "source": source,
         "inputs": schemas,
         "how": how,
         "ttl": chance.choice(("none", "20000 d")),
@@ -154,21 +174,47 @@ def _groups(chance: random.Random, topic: str, schema: dict[str, str], *, change
     return _Side(sql, found, identity, changes=True)
 
 
-def _equality(chance: random.Random, sides: dict[str, _Side]) -> tuple[str, str]:
+def _condition(
+    chance: random.Random, sides: dict[str, _Side], right: str, *, may_have_bounds: bool
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """Draw what is equal in a join of the last one of some sides, and all conditions."""
+    left = chance.choice([alias for alias in sides if alias != right])
+    pairs = [_equality(chance, sides, left, right) for _ in range(chance.choice((1, 1, 2)))]
+    on = [" = ".join(pair) for pair in pairs]
+    has_times = all("key" in side.columns for side in sides.values())
+    has_bounds = may_have_bounds and has_times and any(each.changes for each in sides.values())
+    if has_bounds and chance.random() < 0.2:
+        pairs, on = [("o.key", "p.key")], ["o.key = p.key", chance.choice(BOUNDS)]
+    if chance.random() < 0.3:
+        columns_of = {f"{a}.{n}": kind for a, e in sides.items() for n, kind in e.columns.items()}
+        on.append(f"({Drawing(chance, columns_of).condition().sql})")
+    return pairs, on
+
+
+def _equality(
+    chance: random.Random, sides: dict[str, _Side], first: str, second: str
+) -> tuple[str, str]:
     """Draw two columns that are equal for some pairs."""
     pairs = [
-        (f"o.{left}", f"p.{right}")
-        for left, kind in sides["o"].columns.items()
-        for right, other in sides["p"].columns.items()
+        (f"{first}.{left}", f"{second}.{right}")
+        for left, kind in sides[first].columns.items()
+        for right, other in sides[second].columns.items()
         if kind == other and kind in GROUPABLE
     ]
     if pairs:
         return chance.choice(pairs)
     left, right = (
-        chance.choice([name for name, kind in side.columns.items() if kind in GROUPABLE])
-        for side in sides.values()
+        chance.choice(
+            [f"{a}.{name}" for name, kind in sides[a].columns.items() if kind in GROUPABLE]
+        )
+        for a in (first, second)
     )
-    return f"CAST(o.{left} AS STRING)", f"CAST(p.{right} AS STRING)"
+    return f"CAST({left} AS STRING)", f"CAST({right} AS STRING)"
+
+
+def _alias_of(column: str) -> str:
+    """Return the side of a column that rows meet by."""
+    return column.removeprefix("CAST(")[0]
 
 
 def _plain(text: str, kind: str) -> Expression:

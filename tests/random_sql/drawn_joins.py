@@ -12,7 +12,7 @@ from tests.random_sql.queries import SEPARATOR, Item, Query, Shape, Window
 from tests.random_sql.sources import columns, conditions, grouping, key_of_groups
 from tests.random_sql.values import COLUMNS
 
-_BOUNDS = (
+BOUNDS = (
     "p.timestamp BETWEEN o.timestamp - INTERVAL 5 MINUTES AND o.timestamp + INTERVAL 10 MINUTES",
     "p.timestamp > o.timestamp AND o.timestamp + INTERVAL '1 hour' > p.timestamp",
     "p.timestamp - INTERVAL 2 MINUTES >= o.timestamp AND p.timestamp <= o.timestamp + INTERVAL 9 "
@@ -63,7 +63,7 @@ def join(chance: random.Random) -> Query:
     drawing = Drawing(chance, sides.columns)
     how = chance.choice(("", "LEFT ", "RIGHT ", "FULL "))
     extra = f" AND ({drawing.condition().sql})" if chance.random() < 0.4 else ""
-    on = f"o.key = p.key AND {chance.choice(_BOUNDS)}{extra}"
+    on = f"o.key = p.key AND {chance.choice(BOUNDS)}{extra}"
     return Query(
         Shape.JOIN,
         source=sides.joined(how, on),

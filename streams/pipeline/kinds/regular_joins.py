@@ -29,7 +29,7 @@ _FOREVER = "none"
 TTL = Text(
     name="ttl",
     doc="how far apart in time the rows of a join without bounds of time may be, such as `7 d`; "
-    "`none` for any time, which keeps them forever. Required there, and only there",
+    "`none` for any time, which keeps them forever. Required there, and for results that change",
     about='how far apart rows may be, such as "7 d", or "none" for any time',
     pattern=rf"^{_FOREVER}$|{durations.pattern(durations.UNITS, 1)}",
 )
@@ -39,7 +39,7 @@ def read_regular_join(
     fields: Fields, join: JoinSpec, regular: RegularJoinSpec, problems: Problems
 ) -> JoinSpec:
     """Return a join with how long its rows are kept; each mistake goes to `problems`."""
-    ttl, ttl_ms = fields.text(TTL), None
+    ttl = fields.text(TTL)
     if not ttl:
         problems.add(
             fields.at("query"),
@@ -48,12 +48,6 @@ def read_regular_join(
             "apart in time rows may be: ttl: 7 d, or another time, or ttl: none, which keeps them "
             f"forever. Or write bounds, as in {EXAMPLE}",
         )
-    elif ttl != _FOREVER:
-        ttl_ms = durations.parsed(ttl, durations.UNITS, 1)
-        if ttl_ms is None:
-            problems.add(
-                fields.at(TTL.name), f'ttl must be a time such as "7 d", or none, got "{ttl}"'
-            )
     if fields.get(GRACE.name) is not None:
         problems.add(
             fields.at(GRACE.name),
@@ -63,18 +57,28 @@ def read_regular_join(
     late_to = fields.text(LATE_TO) or None
     if late_to is not None and ttl == _FOREVER:
         problems.add(fields.at(LATE_TO.name), "no record is late with ttl: none: leave late_to out")
-    return structs.replace(join, regular=structs.replace(regular, ttl_ms=ttl_ms), late_to=late_to)
+    return structs.replace(join, regular=with_ttl(fields, regular, problems), late_to=late_to)
 
 
-def refuse_ttl(fields: Fields, join: JoinSpec | None, problems: Problems) -> None:
-    """Report a `ttl` of a query that has bounds of time, or no join of inputs at all."""
-    if fields.get(TTL.name) is None:
-        return
-    why = "" if join is None else ", and these bounds say how long rows are kept"
-    problems.add(
-        fields.at(TTL.name),
-        f"ttl belongs to a join of two inputs without bounds of time{why}: leave it out",
-    )
+def with_ttl(fields: Fields, regular: RegularJoinSpec, problems: Problems) -> RegularJoinSpec:
+    """Return a regular join with its `ttl`, if that is given."""
+    ttl, ttl_ms = fields.text(TTL), None
+    if ttl and ttl != _FOREVER:
+        ttl_ms = durations.parsed(ttl, durations.UNITS, 1)
+        if ttl_ms is None:
+            problems.add(
+                fields.at(TTL.name), f'ttl must be a time such as "7 d", or none, got "{ttl}"'
+            )
+    return structs.replace(regular, ttl_ms=ttl_ms)
+
+
+def refuse_ttl(fields: Fields, problems: Problems) -> None:
+    """Report a `ttl` of a query that joins no inputs."""
+    if fields.get(TTL.name) is not None:
+        problems.add(
+            fields.at(TTL.name),
+            "ttl belongs to a join of two inputs without bounds of time: leave it out",
+        )
 
 
 def processors_of_join(

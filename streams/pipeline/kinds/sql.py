@@ -44,6 +44,7 @@ from kafka_pipeline.streams.pipeline.kinds.regular_joins import (
     processors_of_join,
     read_regular_join,
     refuse_ttl,
+    with_ttl,
 )
 from kafka_pipeline.streams.pipeline.kinds.spark import (
     FORMAT,
@@ -359,9 +360,8 @@ def _read_joining(
     """Return the join of two inputs of a query with these lookup tables, or None without one."""
     try:
         join = read_join(query, tables)
-        if join is None or join.regular is None:
-            refuse_ttl(fields, join, problems)
         if join is None:
+            refuse_ttl(fields, problems)
             return None
         if read_groups(query, tables) is not None:
             raise QueryError(
@@ -378,13 +378,20 @@ def _read_joining(
         )
     if join.regular is not None:
         return read_regular_join(fields, join, join.regular, problems)
+    over_updates = None
+    if fields.get(TTL.name) is not None:
+        unbounded = read_join(query, tables, may_have_bounds=False)
+        assert unbounded is not None, "it joins"
+        assert unbounded.regular is not None, "it has no bounds"
+        over_updates = with_ttl(fields, unbounded.regular, problems)
     grace_ms = fields.duration(GRACE)
-    if grace_ms is None and join.keeps:
+    if grace_ms is None and join.keeps and over_updates is None:
         fields.require(replace(GRACE, required=True))
     return structs.replace(
         join,
         grace_ms=DEFAULT_GRACE_MS if grace_ms is None else grace_ms,
         late_to=fields.text(LATE_TO) or None,
+        over_updates=over_updates,
     )
 
 

@@ -30,8 +30,9 @@ def fields_of_stages(
     """Return the fields and the lookup tables that hold for each stage of a query.
 
     `emit`, `grace` and `close_after_idle` hold for the stages with windows, and `grace` for joins
-    with bounds of time and `OVER (…)`, too; `ttl` holds for joins without bounds. `late_to` takes
-    the records of inputs, so it holds for the stages that read no others. A key that no stage has a
+    with bounds of time and `OVER (…)`, too; `ttl` holds for all joins, as bounds do not count where
+    results change. `late_to` takes the records of inputs, so it holds for the stages that read no
+    others. A key that no stage has a
     use for is left to the last one, which reports it. Stages read each other as `<reading>.<name>`.
     """
     if len(stages) == 1:
@@ -67,8 +68,9 @@ def _keys_of(
     if has_windows:
         found |= {EMIT.name, CLOSE_AFTER_IDLE.name}
     is_regular = join is not None and join.regular is not None
+    found |= {TTL.name} if join is not None else set()
     if has_windows or join is not None or over is not None:
-        found |= {TTL.name if is_regular else GRACE.name}
+        found |= set() if is_regular else {GRACE.name}
         found |= {LATE_TO.name} if reads_inputs else set()
     if (
         has_windows

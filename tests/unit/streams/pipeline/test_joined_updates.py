@@ -297,11 +297,205 @@ def test_a_select_that_groups_what_it_joins_makes_the_key_itself(
     assert spec_of(made, "P-rows").changelog
 
 
-def test_rows_of_nulls_on_two_sides_get_no_key() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SELECT o.a AS key, count(*) AS c FROM {GROUPS} o FULL JOIN {GROUPS} p ON o.a = p.a "
+        "GROUP BY o.a",
+        f"SELECT a AS key, count(*) AS c FROM (SELECT o.a FROM {GROUPS} o FULL JOIN {GROUPS} p ON "
+        "o.a = p.a) o_p GROUP BY a",
+        f"WITH o AS {GROUPS}, p AS {GROUPS} SELECT p.a AS key, count(*) AS c FROM o FULL JOIN p ON "
+        "o.a = p.a AND o.c > p.c GROUP BY p.a",
+    ],
+    ids=["one SELECT", "a subquery", "CTEs"],
+)
+def test_a_key_says_which_side_is_there_if_both_may_be_rows_of_nulls(text: str) -> None:
     """A group of nulls without a partner would have the key of one on the other side."""
-    text = f"SELECT o.a AS key, count(*) AS c FROM {GROUPS} o FULL JOIN {GROUPS} p ON o.a = p.a"
-    (problem,) = problems_in(pipeline(text + " GROUP BY o.a"))
-    assert "gives no column key. Give a key that is made of o.a and o.b and p.a and p.b" in problem
+    made = load(pipeline(text))
+    (stage,) = (each for name, each in spec_of(made, "P").stages.items() if name == "P.o_p")
+    key, _, rest = stage.query.partition(" AS key,")
+    assert "'4', `o`.__there, '5', `p`.__there)" in key
+    for side in "op":
+        assert f"(SELECT *, true AS __there FROM `P.{side}`)" in rest
+    assert made.processor("P.o_p").gives == {"P": ArcKind.UPSERTS}
+
+
+def test_such_a_key_needs_the_names_of_columns() -> None:
+    joined = f"{GROUPS} o FULL JOIN {GROUPS} p ON o.a = p.a JOIN payments i ON o.b = i.key"
+    (problem,) = problems_in(
+        pipeline(f"SELECT concat_ws('|', o.a, o.b, p.b) AS key, o.* FROM {joined}")
+    )
+    assert '"P.o_p": it joins updates of ' in problem
+    assert "It takes all columns of o and p: write their names in place of *" in problem
+    text = f"SELECT a AS key, count(*) AS c FROM (SELECT * FROM {GROUPS} o FULL JOIN {GROUPS} p "
+    (problem,) = problems_in(pipeline(text + "USING (a)) j GROUP BY a"))
+    assert "such as to_json(named_struct('1', o.a, '2', o.b, '3', p.a, '4', p.b)) AS key" in problem
+
+
+ADVICE = {
+    "groups that always meet": (
+        f"{ONE_GROUP} t FULL JOIN {ONE_GROUP} u ON t.g = u.g",
+        "coalesce(t.g, u.g) AS key",
+    ),
+    "groups of two columns": (
+        f"{GROUPS} t FULL JOIN {GROUPS} u USING (b, a)",
+        "concat_ws('|', coalesce(t.b, u.b), coalesce(t.a, u.a)) AS key",
+    ),
+    "groups of which some do not meet": (
+        f"{ONE_GROUP} t FULL JOIN {ONE_GROUP} u ON t.g = u.g AND t.s > u.s",
+        "to_json(named_struct('1', t.g, '2', u.g)) AS key",
+    ),
+    "groups that are matched by others": (
+        f"{ONE_GROUP} t FULL JOIN {GROUPS} u ON t.g = u.a",
+        "to_json(named_struct('1', t.g, '2', u.a, '3', u.b)) AS key",
+    ),
+}
+
+
+@pytest.mark.parametrize(("joined", "key"), ADVICE.values(), ids=ADVICE)
+def test_the_key_of_groups_on_two_sides_is_the_one_to_write(joined: str, key: str) -> None:
+    (problem,) = problems_in(pipeline(f"SELECT t.g AS x FROM {joined}"))
+    assert problem.endswith(f"such as {key}")
+    load(pipeline(f"SELECT {key}, 1 AS x FROM {joined}"))
+
+
+def of_three(query: str, upserts: str) -> str:
+    """Return a pipeline whose processor P joins orders, payments and items."""
+    text = pipeline(query, upserts=upserts).replace("payments]", "payments, items]")
+    is_changelog = str("items" in upserts.split()).lower()
+    return text.replace(
+        "sources:\n", f"sources:\n  items: {{topic: i, changelog: {is_changelog}}}\n"
+    )
+
+
+THREE = "orders o {}JOIN payments p ON o.n = p.n {}JOIN items i ON o.b = i.{}"
+OF_THREE = {
+    "rows that move, and a table": (
+        THREE.format("", "", "key"),
+        "orders payments items",
+        "concat_ws('|', o.key, p.key, p.n, i.key)",
+    ),
+    "rows that move twice": (
+        THREE.format("", "", "b"),
+        "orders payments items",
+        "concat_ws('|', o.key, p.key, p.n, i.key, i.b)",
+    ),
+    "records that are joined with two tables": (
+        THREE.format("", "", "key").replace("p.n", "p.key"),
+        "payments items",
+        "concat_ws('|', p.key, i.key, …)",
+    ),
+    "a table that is joined with records of another join": (
+        THREE.format("", "", "key"),
+        "items",
+        "concat_ws('|', i.key, …, …)",
+    ),
+    "a join of records that takes results back": (
+        THREE.format("LEFT ", "", "key"),
+        "",
+        "concat_ws('|', i.key, …, …, …)",
+    ),
+    "groups of two inputs": (
+        f"{ONE_GROUP} o FULL JOIN {GROUPS.replace('orders', 'payments')} p ON o.g = p.a "
+        "JOIN items i ON o.g = i.key",
+        "items",
+        "to_json(named_struct('1', o.g, '2', p.a, '3', p.b, '4', i.key))",
+    ),
+    "rows without partners": (
+        THREE.format("LEFT ", "LEFT ", "key"),
+        "orders payments items",
+        "to_json(named_struct('1', o.key, '2', o.n, '3', p.key, '4', i.key, '5', o.b))",
+    ),
+}
+
+
+@pytest.mark.parametrize(("joined", "upserts", "key"), OF_THREE.values(), ids=OF_THREE)
+def test_the_key_of_a_join_of_three_is_the_one_to_write(
+    joined: str, upserts: str, key: str
+) -> None:
+    (problem,) = problems_in(of_three(f"SELECT i.a FROM {joined}", upserts))
+    assert '"P": it joins updates of ' in problem
+    assert f"such as {key} AS key" in problem
+    key = key.replace("…", "o.b", 1).replace("…", "p.b", 1).replace("…", "i.b", 1)
+    made = load(of_three(f"SELECT {key} AS key, i.a FROM {joined}", upserts))
+    assert made.processor("P").gives == {"sink": ArcKind.UPSERTS}
+    made = load(of_three(f"SELECT i.a AS key, count(*) AS c FROM {joined} GROUP BY i.a", upserts))
+    assert made.processor("P.o_p_i").gives == {"P": ArcKind.UPSERTS}
+
+
+def test_a_key_that_lacks_a_table_of_a_join_before_is_refused() -> None:
+    text = of_three(f"SELECT i.key, o.a FROM {THREE.format('', '', 'key')}", "payments items")
+    (problem,) = problems_in(text)
+    assert (
+        "has a key that does not have a column of o and p.key and p.n of the join of o and p, so "
+        "it does not say which row of that a result is of. Give a key that is made of p.key and "
+        "p.n and i.key, and of what identifies a record of o, such as concat_ws("
+    ) in problem
+
+
+def test_a_join_of_records_that_takes_results_back_can_be_grouped() -> None:
+    joined = "orders o LEFT JOIN payments p ON o.n = p.n"
+    made = load(
+        pipeline(f"SELECT p.b AS key, count(*) AS c FROM {joined} GROUP BY p.b", upserts="")
+    )
+    key, _, _ = spec_of(made, "P").stages["P.o_p"].query.partition(" AS key,")
+    for name in ("partition", "offset", "timestamp"):
+        assert f"`o`.`{name}`" in key
+        assert f"`p`.`{name}`" in key
+    assert made.processor("P.o_p").gives == {"P": ArcKind.UPSERTS}
+    assert spec_of(made, "P-rows").changelog
+
+
+BOUNDED = (
+    "SELECT o.key, p.a FROM orders o {}JOIN payments p ON o.key = p.key AND p.timestamp BETWEEN "
+    "o.timestamp - INTERVAL 1 HOUR AND o.timestamp"
+)
+
+
+@pytest.mark.parametrize("how", ["", "LEFT "])
+def test_bounds_of_time_are_conditions_where_results_change(how: str) -> None:
+    query = BOUNDED.format(how)
+    made = load(pipeline(query, upserts="payments"))
+    plain = query.partition(" AND")[0]
+    assert spec_of(made, "P").join == spec_of(load(pipeline(plain, upserts="payments")), "P").join
+    assert stores(made) == {"P": {"changelog-right", "left", "right", "shape"}}
+    (problem,) = problems_in(pipeline(query, upserts=""))
+    assert "these bounds say how long rows are kept: leave it out" in problem
+    text = pipeline(query, upserts="payments", more="grace: 1 h").replace("ttl: none", "")
+    (problem,) = problems_in(text)
+    assert 'it reads updates of "payments", and a join with bounds of time would give' in problem
+    assert "Say how long rows are kept, with ttl: none or ttl: 7 d" in problem
+    text = pipeline(query, upserts="payments", more="late_to: late")
+    (problem,) = problems_in(text.replace("processors:", "sinks: {late: late}\nprocessors:"))
+    assert "no record is late with ttl: none: leave late_to out" in problem
+
+
+def test_bounds_of_time_count_in_joins_of_records_next_to_those_that_change() -> None:
+    bounded = BOUNDED.format("").replace("o.key, p.a", "o.key AS k, p.a")
+    query = f"SELECT i.key, i.n FROM ({bounded}) j JOIN items i ON j.k = i.key"
+    made = load(of_three(query, "items"))
+    inner, last = spec_of(made, "P.j").join, spec_of(made, "P").join
+    assert inner is not None
+    assert last is not None
+    assert (inner.regular, inner.before_ms, inner.over_updates) == (None, 3_600_000, None)
+    assert last.changing == ("right",)
+    text = of_three(query.replace("JOIN payments", "LEFT JOIN payments"), "items")
+    (problem,) = problems_in(text)
+    assert '"P.j": missing key "grace"' in problem
+    load(text.replace("ttl: none", "ttl: none\n  grace: 1 h"))
+
+
+def test_what_a_join_of_results_that_change_gives_changes_too() -> None:
+    """The processors are not in the order of their arcs."""
+    text = pipeline(BOUNDED.format("").replace("orders o", "First o"), upserts="payments")
+    text = text.replace("sources:\n", "sources:\n  orders: {topic: orders}\n")
+    text += f"""
+- {{id: First, type: sql, from: [orders, others], format: json, schema: "a STRING, b STRING, n INT",
+   query: "{BOUNDED.format("").replace("payments", "others")}", ttl: none, to: [P]}}
+"""
+    text = text.replace("sources:\n", "sources:\n  others: {topic: others, changelog: true}\n", 1)
+    made = load(text)
+    assert (changing(made, "First"), changing(made, "P")) == (("right",), ("left", "right"))
 
 
 def test_change_events_are_joined_behind_a_query_of_their_own() -> None:

@@ -426,7 +426,7 @@ processors:
 """
     (problem,) = problems_in(text)
     assert 'it reads updates of "First", and a join with bounds of time would give' in problem
-    assert "or join tables in the DSL, with Table.join, or let" in problem
+    assert "Say how long rows are kept, with ttl: none" in problem
 
 
 def test_a_table_that_only_the_inner_query_joins_is_no_harm() -> None:
