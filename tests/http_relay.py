@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BufferedReader
+
+from tests.relay import Relay
 
 _NO_BODY = (b"204", b"304")
 
@@ -40,31 +41,16 @@ class _Message:
     """The start and the headers as they came."""
 
 
-class HttpRelay:
-    """Listens on a port of the loopback interface, for a server on another one."""
+class HttpRelay(Relay):
+    """A relay whose clients and server speak HTTP."""
 
     def __init__(self, server_port: int) -> None:
-        self._server_port = server_port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
         self.breaks: Breaks | None = None
         self.left_out: tuple[bytes, ...] = ()
         """Headers of requests that the server does not get, in small letters."""
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(server_port)
 
-    def close(self) -> None:
-        """Take no more connections; it may be closed already."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # or `accept` would take one more
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=[client], daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
+    def serve(self, client: socket.socket) -> None:
         with (
             suppress(OSError, EOFError),
             client,
@@ -88,7 +74,7 @@ class HttpRelay:
 
     def _asked(self, request: _Message, body: bytes) -> bytes:
         # A connection of its own, since a server may close one that was idle.
-        address = ("127.0.0.1", self._server_port)
+        address = ("127.0.0.1", self.server_port)
         with socket.create_connection(address) as server, server.makefile("rb") as answers:
             server.sendall(self._without(request) + body)
             return _read_answer(answers, request)

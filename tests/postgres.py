@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+
+from tests.servers import free_port
 
 USER, PASSWORD = "ann", "correct horse"
 _WAIT_S = 30
@@ -46,8 +47,7 @@ class Server:
             user=self._owner,
             cwd="/",
         )
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = count(1)
 

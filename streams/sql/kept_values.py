@@ -230,15 +230,16 @@ class _Lists(ValueEntries):
         first_rows = given.first_rows
         former = {prefix: self.former(prefix) for prefix in first_rows}
         self.change(keys, given.changes)
-        found, is_former = list[bytes](), list[bool]()
+        found, counts = list[bytes](), list[int]()
         sizes, is_missing = np.zeros(len(rows), np.int64), np.ones(len(rows), np.bool_)
         for prefix, row in first_rows.items():
-            values = [*former[prefix], *self._values(prefix)]
-            found += values
-            is_former += [place < len(former[prefix]) for place in range(len(values))]
-            sizes[row], is_missing[row] = len(values), False
+            before, now = former[prefix], [*self._values(prefix)]
+            found += before
+            found += now
+            counts += (len(before), len(now))
+            sizes[row], is_missing[row] = len(before) + len(now), False
         offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
-        items = self._items(found, is_former)
+        items = self._items(found, counts)
         columns = {}
         for name, what in self._fills.items():
             type_ = self._empty.schema.field(name).type
@@ -252,8 +253,8 @@ class _Lists(ValueEntries):
         """Return the values before a change that functions see."""
         return ()
 
-    def _items(self, values: Sequence[bytes], is_former: Sequence[bool]) -> pa.Array:
-        """Return values as functions see them."""
+    def _items(self, values: Sequence[bytes], counts: Sequence[int]) -> pa.Array:
+        """Return values as functions see them; `counts` are those of former ones and others."""
         (items,) = self._decoded(values)
         return items
 
@@ -274,15 +275,17 @@ class _Sets(_Lists):
 class Versions(_Lists):
     """Values of which functions see all, and in front of these all that there were before.
 
-    Each is a struct of whether it is a former one, and others; see `ranked_rows`.
+    Each is a struct of whether it is a former one, and others; see `ranked_rows`. The counts of a
+    group are two: its former values, and those of now.
     """
 
     def former(self, prefix: bytes) -> Sequence[bytes]:
         return [*self._values(prefix)]
 
-    def _items(self, values: Sequence[bytes], is_former: Sequence[bool]) -> pa.Array:
+    def _items(self, values: Sequence[bytes], counts: Sequence[int]) -> pa.Array:
         (items,) = self._decoded(values)
         _, *others = items.flatten()
+        is_former = np.repeat(np.arange(len(counts)) % 2 == 0, np.array(counts, np.int64))
         return pa.StructArray.from_arrays(
             [pa.array(is_former, pa.bool_()), *others], fields=list(items.type)
         )

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import tarfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
 from kafka_pipeline.admin.broker.jars import JarSet, fetch_jars
 from kafka_pipeline.common.process.java import find_java
+from tests.servers import free_port, serving
 
 VERSION = "2.6.13.Final"
 """The version of Apicurio in ivy.xml."""
@@ -66,31 +65,21 @@ def running(folder: Path, within_s: float = 180) -> Iterator[Registry]:
     with tarfile.open(jars / JARS.main_jar) as archive:
         archive.extractall(folder, filter="data")
     (runner,) = folder.glob("*-runner.jar")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        registry = Registry(free.getsockname()[1], jars)
-    with (folder / "registry.log").open("wb") as log:
-        process = subprocess.Popen(
-            [str(java.executable), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-jar", str(runner)],
-            cwd=folder,
-            env={
-                **os.environ,
-                "QUARKUS_HTTP_HOST": "127.0.0.1",
-                "QUARKUS_HTTP_PORT": str(registry.port),
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        until_s = time.monotonic() + within_s
-        while not _answers(registry):
-            assert process.poll() is None, "the registry has ended"
-            assert time.monotonic() < until_s, "the registry does not answer"
-            time.sleep(0.2)
+    registry = Registry(free_port(), jars)
+    command = [str(java.executable), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-jar", str(runner)]
+    environment = {
+        **os.environ,
+        "QUARKUS_HTTP_HOST": "127.0.0.1",
+        "QUARKUS_HTTP_PORT": str(registry.port),
+    }
+    with serving(
+        command,
+        partial(_answers, registry),
+        folder / "registry.log",
+        env=environment,
+        within_s=within_s,
+    ):
         yield registry
-    finally:
-        process.kill()
-        process.wait(30)
 
 
 def _answers(registry: Registry) -> bool:

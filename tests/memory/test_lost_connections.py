@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,36 +12,24 @@ import pytest
 from kafka_pipeline.common.kafka.clients import TransactionFailedError
 from tests.memory.table_jobs import IcebergJob, Job, PostgresJob
 from tests.postgres import Database
+from tests.relay import Relay
 
 _BYTES = 65_536
 
 
-class Relay:
-    """Passes bytes between clients and a server; when told to, closes connections at a COMMIT."""
+class PostgresRelay(Relay):
+    """Passes bytes on; when told to, closes connections at a COMMIT."""
 
-    def __init__(self, port: int) -> None:
-        self._server_port = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
+    def __init__(self, server_port: int) -> None:
         self.loses = ""
         """`the answer` to a COMMIT that the server has carried out, `the commit` itself, or
         nothing."""
         self.lost = 0
         """How often that happened."""
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(server_port)
 
-    def close(self) -> None:
-        """Take no more connections."""
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=[client], daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(("127.0.0.1", self._server_port)) as server:
+    def serve(self, client: socket.socket) -> None:
+        with client, socket.create_connection(("127.0.0.1", self.server_port)) as server:
             while True:
                 for source in select.select([client, server], [], [])[0]:
                     data = source.recv(_BYTES)
@@ -58,9 +44,9 @@ class Relay:
 
 
 @pytest.fixture
-def relay(database: Database) -> Iterator[Relay]:
+def relay(database: Database) -> Iterator[PostgresRelay]:
     """A relay to the database, whose URL becomes that of the relay."""
-    relay = Relay(database.server.port)
+    relay = PostgresRelay(database.server.port)
     database.url = database.url.replace(str(database.server.port), str(relay.port))
     yield relay
     relay.close()
@@ -69,7 +55,7 @@ def relay(database: Database) -> Iterator[Relay]:
 @pytest.mark.parametrize("loses", ["the answer", "the commit"])
 @pytest.mark.parametrize("format_", ["postgres", "postgres, upserts", "iceberg"])
 def test_a_row_is_there_once_if_a_connection_is_lost_at_a_commit(
-    tmp_path: Path, database: Database, relay: Relay, format_: str, loses: str
+    tmp_path: Path, database: Database, relay: PostgresRelay, format_: str, loses: str
 ) -> None:
     job: Job
     if format_ == "iceberg":

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from pyarrow.fs import S3FileSystem
 
 from kafka_pipeline.admin.broker.jars import JarSet, fetch_jars
 from kafka_pipeline.common.process.java import find_java
+from tests.servers import free_port, serving, takes_connections
 
 VERSION = "4.0.0"
 """The version of S3Proxy in ivy.xml."""
@@ -25,7 +24,6 @@ JARS = JarSet(
     digests=Path(__file__).with_name("jars.sha256"),
 )
 
-MOST_START_S = 120.0
 BUCKET, REGION = "lake", "eu-central-1"
 _ACCESS_KEY, _SECRET_KEY = "ann", "correct-horse"
 
@@ -68,8 +66,7 @@ def running(folder: Path, *, checks_logins: bool = True) -> Iterator[ObjectStore
     """
     java = find_java()
     jars = fetch_jars(JARS, java)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        store = ObjectStore(free.getsockname()[1])
+    store = ObjectStore(free_port())
     settings = {
         "s3proxy.endpoint": f"http://127.0.0.1:{store.port}",
         "s3proxy.authorization": "aws-v4" if checks_logins else "none",
@@ -85,31 +82,6 @@ def running(folder: Path, *, checks_logins: bool = True) -> Iterator[ObjectStore
         *(str(java.executable), "-Xmx512m", "-XX:TieredStopAtLevel=1"),
         *("-jar", str(jars / JARS.main_jar), "--properties", str(file)),
     ]
-    with listening(command, store.port, folder / "s3proxy.log"):
+    with serving(command, partial(takes_connections, store.port), folder / "s3proxy.log"):
         store.files.create_dir(BUCKET)
         yield store
-
-
-@contextmanager
-def listening(command: Sequence[str], port: int, log_file: Path) -> Iterator[None]:
-    """Run a server, once it takes connections, and kill it at the end."""
-    with log_file.open("wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-        until_s = time.monotonic() + MOST_START_S
-        while not _takes_connections(port):
-            assert process.poll() is None, f"the server has ended: {log_file.read_text()}"
-            assert time.monotonic() < until_s, f"nobody listens on port {port}"
-            time.sleep(0.1)
-        yield
-    finally:
-        process.kill()
-        process.wait(30)
-
-
-def _takes_connections(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
-    except OSError:
-        return False
-    return True

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from benchmarks.peers.streams_java import build_program
 from kafka_pipeline.admin.broker.jars import JarSet
-from tests.object_store.server import BUCKET, ObjectStore, listening
+from tests.object_store.server import BUCKET, ObjectStore
+from tests.servers import free_port, serving, takes_connections
 
 VERSION = "1.10.1"
 """The version of Iceberg in ivy.xml."""
@@ -44,8 +45,7 @@ def running(folder: Path, store: ObjectStore) -> Iterator[RestCatalog]:
     classes = folder / "classes"
     classes.mkdir()
     program = build_program([Path(__file__).with_name("RestCatalog.java")], classes, JARS)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        catalog = RestCatalog(free.getsockname()[1])
+    catalog = RestCatalog(free_port())
     found = store.environment()
     properties = {
         "uri": f"jdbc:sqlite:{folder}/catalog.db",
@@ -62,5 +62,5 @@ def running(folder: Path, store: ObjectStore) -> Iterator[RestCatalog]:
         *program.command("-Xmx512m", "-XX:TieredStopAtLevel=1"),
         *(str(catalog.port), *(f"{key}={value}" for key, value in properties.items())),
     ]
-    with listening(command, catalog.port, folder / "catalog.log"):
+    with serving(command, partial(takes_connections, catalog.port), folder / "catalog.log"):
         yield catalog
