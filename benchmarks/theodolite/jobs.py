@@ -101,7 +101,8 @@ def hour_of_day(timestamp_ms: int) -> int:
 
 
 def _builder() -> StreamsBuilder:
-    return StreamsBuilder(key_serde=serdes.string, value_serde=serdes.json)
+    # As Kafka Streams has caches by default.
+    return StreamsBuilder(key_serde=serdes.string, value_serde=serdes.json, caching=True)
 
 
 def _statistics(records: Stream[str, Json], spans: TimeWindows) -> Table[Windowed[str], Json]:

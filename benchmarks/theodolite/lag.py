@@ -26,11 +26,19 @@ class Lag:
     def now(self) -> int:
         """Return how many offsets are unread in all topics of which something is committed.
 
-        Transaction markers count as well: they add a constant, and no trend.
+        Transaction markers count as well: they add a constant, and no trend. Topics with another
+        number of partitions than the job's do not count: daemons talk to each other there.
         """
         committed = [self._committed(group) for group in self._groups() - self._others]
-        topics = {topic for found in committed for topic, _ in found}
-        places = [(topic, number) for topic in topics for number in range(self._bench.partitions)]
+        counts = self._bench.admin.partition_counts(
+            {topic for found in committed for topic, _ in found}
+        )
+        places = [
+            (topic, number)
+            for topic, count in counts.items()
+            if count == self._bench.partitions
+            for number in range(count)
+        ]
         ends = self._bench.admin.high_watermarks(places) if places else {}
         return sum(unread(found, ends) for found in committed)
 
@@ -50,7 +58,8 @@ class Lag:
 def unread(committed: Mapping[Partition, int], ends: Mapping[Partition, int]) -> int:
     """Return how many offsets a group has not committed in the topics of which it committed some.
 
-    A partition of such a topic without a commit is unread as a whole.
+    A partition of such a topic without a commit is unread as a whole. `ends` has the topics that
+    count.
     """
     topics = {topic for topic, _ in committed}
     return sum(

@@ -7,10 +7,13 @@ import math
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from kafka_pipeline.common.json_text import coerced_names
+import msgspec
+
+from kafka_pipeline.common.json_text import coerced_names, read_fast, written_fast
 from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions
 from kafka_pipeline.streams.dsl.distinct_count import DistinctCount
 from kafka_pipeline.streams.dsl.expression_rows import row_function
@@ -251,16 +254,32 @@ def _decode(item: dict[str, str]) -> bytes:
 _encoder = json.JSONEncoder(separators=(",", ":"), default=_encode)
 _decoder = json.JSONDecoder(object_hook=_decode)
 
-STATES: Serde[Any] = Serde(
-    "states",
-    lambda states: _encoder.encode(states).encode(),
-    lambda data: _decoder.decode(data.decode()),
-)
+_write_numbers = msgspec.json.Encoder().encode
+
+
+def _write(states: Any) -> bytes:
+    with suppress(TypeError, ValueError, OverflowError):
+        data = _write_numbers(states)
+        # It writes NaN and infinities as null, and bytes as strings.
+        if b"null" not in data and b'"' not in data:
+            return data
+    return written_fast(states) or _encoder.encode(states).encode()
+
+
+def _read(data: bytes) -> Any:
+    if b"{" not in data:
+        with suppress(msgspec.MsgspecError, ValueError):
+            return read_fast(data)
+    return _decoder.decode(data.decode())
+
+
+STATES: Serde[Any] = Serde("states", _write, _read)
 """Writes the states of aggregations."""
 
 
-Field = tuple[str, Aggregation, Callable[[Any, Any, Any], Any]]
-"""The name of a field, its aggregation, and the function that computes the expression."""
+Field = tuple[str, Aggregation, Callable[[Any, Any, Any], Any], Callable[[Any, Any], Any]]
+"""The name of a field, its aggregation, the function that computes the expression, and the one that
+adds what it gives to a state."""
 
 
 class DerivedAggregate(Protocol):
@@ -304,7 +323,7 @@ class FieldAggregates:
     def result(self, states: list[Any]) -> dict[str, Any]:
         """Return the fields with their results."""
         results = {}
-        for (name, aggregation, _), state in zip(self._fields, states, strict=True):
+        for (name, aggregation, *_), state in zip(self._fields, states, strict=True):
             try:
                 results[name] = aggregation.kind.result(state)
             except StreamsError as error:
@@ -315,17 +334,17 @@ class FieldAggregates:
         return [None] * len(self._fields)
 
     def _add(self, key: Any, value: Any, states: list[Any]) -> list[Any]:
-        for index, (name, aggregation, row) in enumerate(self._fields):
+        for index, (name, aggregation, row, add) in enumerate(self._fields):
             try:
                 found = row(key, value, None)
                 if found is not None:
-                    states[index] = aggregation.kind.add(states[index], found)
+                    states[index] = add(states[index], found)
             except StreamsError as error:
                 raise self._error(name, aggregation, error) from error
         return states
 
     def _subtract(self, key: Any, value: Any, states: list[Any]) -> list[Any]:
-        for index, (name, aggregation, row) in enumerate(self._fields):
+        for index, (name, aggregation, row, _) in enumerate(self._fields):
             try:
                 found = row(key, value, None)
                 if found is not None:
@@ -338,7 +357,7 @@ class FieldAggregates:
 
     def _merge(self, key: Any, a: list[Any], b: list[Any]) -> list[Any]:
         merged = []
-        for (name, aggregation, _), one, other in zip(self._fields, a, b, strict=True):
+        for (name, aggregation, *_), one, other in zip(self._fields, a, b, strict=True):
             try:
                 if one is None or other is None:
                     merged.append(other if one is None else one)
@@ -382,7 +401,8 @@ def _field(step: str, name: str, given: object, of_table: bool) -> Field:
             f"which agg.{given.name} cannot do; give agg.count, agg.sum or agg.avg, or use "
             "aggregate(initializer, adder, subtractor)"
         )
-    return name, found, _one if expression is None else row_function(expression)
+    row = _one if expression is None else row_function(expression)
+    return name, found, row, found.kind.add
 
 
 _OWN = ("name", "value_serde", "history_retention_ms")

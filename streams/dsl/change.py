@@ -7,7 +7,7 @@ from itertools import compress
 from typing import Any
 
 from kafka_pipeline.streams.errors import SerializationError
-from kafka_pipeline.streams.record import LazyColumn
+from kafka_pipeline.streams.record import LazyColumn, items_of
 from kafka_pipeline.streams.serdes import Serde
 
 OUT_OF_ORDER = "out of order"
@@ -55,6 +55,16 @@ class ChangeColumn(LazyColumn):
 
     def selected(self, kept: Sequence[bool]) -> ChangeColumn:
         return ChangeColumn(list(compress(self.new, kept)), list(compress(self.old, kept)))
+
+
+def column_of_latest(values: Sequence[Any]) -> ChangeColumn | None:
+    """Return changes as a column; `None` if one is not the latest of its key."""
+    if isinstance(values, ChangeColumn):
+        return values
+    changes = items_of(values)
+    if not all(change.is_latest for change in changes):
+        return None
+    return ChangeColumn([each.new for each in changes], [each.old for each in changes])
 
 
 def change_serde(inner: Serde[Any]) -> Serde[Change]:

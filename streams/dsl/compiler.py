@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from kafka_pipeline.streams.dsl.common_origins import add_begin
 from kafka_pipeline.streams.dsl.graph import ANY_TOPIC, Graph, Step
+from kafka_pipeline.streams.dsl.newest_changes import NewestChanges
 from kafka_pipeline.streams.engine.builder import TopologyBuilder
 from kafka_pipeline.streams.engine.nodes import Source
 from kafka_pipeline.streams.engine.topology import Topology
@@ -23,6 +25,7 @@ class Compiler:
         """Take the steps of `graph`, and stores that steps use by their names."""
         self.builder = TopologyBuilder()
         self._steps = list(graph.steps)
+        self._cached = graph.tables if graph.caching else set[Step]()
         self._children: dict[Step, list[Step]] = {step: [] for step in self._steps}
         for step in self._steps:
             for parent in step.parents:
@@ -81,6 +84,12 @@ class Compiler:
         return self._children[step]
 
     def produces(self, step: Step, node: str) -> None:
+        if step in self._cached and step.operation.stores():
+            newest = f"{step.name}-cache"
+            write_key, sends_old = step.key_serde.serialize, self.sends_old_values(step)
+            make = partial(NewestChanges, write_key, sends_old)
+            self.builder.add_processor(newest, make, [node])
+            node = newest
         self._outputs[step] = node
         for join in self._origins[step]:
             # Children get a change in the order in which they were added: these are the first.

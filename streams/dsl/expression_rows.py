@@ -85,6 +85,9 @@ def scalar_function(call: Call) -> Callable[..., Any]:
 def _field(field: Field) -> RowFunction:
     parent, name = row_function(field.parent), field.name
 
+    def of_value(key: Any, value: Any, timestamp: Any) -> Any:
+        return value.get(name) if value.__class__ is dict else run(key, value, timestamp)
+
     def run(key: Any, value: Any, timestamp: Any) -> Any:
         found = parent(key, value, timestamp)
         if found is None:
@@ -93,7 +96,7 @@ def _field(field: Field) -> RowFunction:
             raise StreamsError(f"{field!r}: {field.parent!r} is {_a(found)}, not a dict")
         return found.get(name)
 
-    return run
+    return of_value if isinstance(field.parent, Value) else run
 
 
 def _unary(call: Call) -> RowFunction:

@@ -153,11 +153,14 @@ class Graph:
         key_serde: Serde[Any] = serdes.bytes,
         value_serde: Serde[Any] = serdes.bytes,
         allow_generated_names: bool = False,
+        caching: bool = False,
     ) -> None:
         """`key_serde` and `value_serde` are for steps whose type is not known otherwise."""
         self.key_serde = key_serde
         self.value_serde = value_serde
         self.allow_generated_names = allow_generated_names
+        self.caching = caching
+        """Whether tables forward the newest update of each key in a batch only."""
         self.steps: list[Step] = []
         self.tables: set[Step] = set()
         """The steps that forward the changes of a table."""

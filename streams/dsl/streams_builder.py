@@ -49,6 +49,7 @@ class StreamsBuilder(Generic[K, V]):
         self: StreamsBuilder[bytes, bytes],
         *,
         allow_generated_names: bool = False,
+        caching: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -56,6 +57,7 @@ class StreamsBuilder(Generic[K, V]):
         *,
         key_serde: Serde[K2],
         allow_generated_names: bool = False,
+        caching: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -63,6 +65,7 @@ class StreamsBuilder(Generic[K, V]):
         *,
         value_serde: Serde[V2],
         allow_generated_names: bool = False,
+        caching: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -71,6 +74,7 @@ class StreamsBuilder(Generic[K, V]):
         key_serde: Serde[K2],
         value_serde: Serde[V2],
         allow_generated_names: bool = False,
+        caching: bool = False,
     ) -> None: ...
     def __init__(
         self,
@@ -78,15 +82,20 @@ class StreamsBuilder(Generic[K, V]):
         key_serde: Serde[Any] = serdes.bytes,
         value_serde: Serde[Any] = serdes.bytes,
         allow_generated_names: bool = False,
+        caching: bool = False,
     ) -> None:
-        """Begin; the serdes are those of all keys and values that no step says otherwise."""
+        """Begin; the serdes are those of all keys and values that no step says otherwise.
+
+        With `caching`, a table forwards one update of each key in a batch, the newest, as with the
+        record caches of Kafka Streams. How many are left out depends on how records are batched.
+        """
         for what, serde in (("key_serde", key_serde), ("value_serde", value_serde)):
             if not isinstance(serde, Serde):
                 raise TopologyError(
                     f"the {what} of the StreamsBuilder is a {type(serde).__name__}: use one of "
                     "kafka_pipeline.serdes, or make a kafka_pipeline.serdes.Serde"
                 )
-        self._graph = Graph(key_serde, value_serde, allow_generated_names)
+        self._graph = Graph(key_serde, value_serde, allow_generated_names, caching)
         self._sources: list[tuple[Step, tuple[Any, ...]]] = []
         self._stores: list[StoreBuilder[Any, Any]] = []
 

@@ -8,17 +8,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from kafka_pipeline.streams.dsl.change import OUT_OF_ORDER, Change, ChangeColumn
+from kafka_pipeline.streams.dsl.change import OUT_OF_ORDER, Change, ChangeColumn, column_of_latest
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
 from kafka_pipeline.streams.dsl.stateless import (
     NULL_KEY,
     Part,
     Stateless,
     repeated,
+    selected,
     unused,
     with_keys,
 )
-from kafka_pipeline.streams.dsl.table_values import TimestampedTable, open_table_store, table_store
+from kafka_pipeline.streams.dsl.table_values import (
+    TableStore,
+    TimestampedTable,
+    open_table_store,
+    table_store,
+)
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms_or_none
 from kafka_pipeline.streams.engine.either_way import EitherWay
 from kafka_pipeline.streams.engine.nodes import NamedPart
@@ -140,7 +146,7 @@ class View(NamedPart):
         return None if value is None else self._compute(key, value)
 
 
-class ViewProcessor(Processor):
+class ViewProcessor(EitherWay):
     """Forwards the changes of a view; with a store, keeps the view there.
 
     With `skips_nothing`, leaves out changes from nothing to nothing. Old values come from the
@@ -171,7 +177,38 @@ class ViewProcessor(Processor):
             None if self._name is None else open_table_store(context, self._name, self._verb)
         )
 
-    def process(self, record: Record) -> None:
+    def process(self, batch: Batch) -> None:
+        changes = column_of_latest(batch.values)
+        if changes is None:
+            self.process_each(batch)
+            return
+        keys, value_of = items_of(batch.keys), self._view.value_of
+        news = list(map(value_of, keys, changes.new))
+        olds: Sequence[Any] = [None] * len(news)
+        if self._parent_sends_old:
+            olds = list(map(value_of, keys, changes.old))
+        batch = batch.with_values(ChangeColumn(news, olds))
+        if self._skips_nothing:
+            pairs = zip(news, olds, strict=True)
+            batch = selected(batch, [new is not None or old is not None for new, old in pairs])
+        if self._store is not None:
+            batch = self._kept(self._store, batch)
+        if len(batch):
+            self.context.forward(batch)
+
+    def _kept(self, store: TableStore, batch: Batch) -> Batch:
+        """Put the new values into the store; return the batch with old values, if these matter."""
+        assert isinstance(store, TimestampedTable), "the store of a view has no versions"
+        changes = batch.values
+        assert isinstance(changes, ChangeColumn)
+        keys, times = items_of(batch.keys), items_of(batch.timestamps)
+        if self._parent_sends_old or not self._sends_old:
+            store.put_all(keys, changes.new, times, False)
+            return batch
+        olds = store.put_all(keys, changes.new, times, True)
+        return batch.with_values(ChangeColumn(changes.new, olds))
+
+    def process_record(self, record: Record) -> None:
         key, change = record.key, record.value
         value_of, store = self._view.value_of, self._store
         if store is not None and not change.is_latest:
@@ -306,13 +343,10 @@ class GroupTableProcessor(EitherWay):
         self._is_same_key = same_by(key_serde.serialize)
 
     def process(self, batch: Batch) -> None:
-        changes = batch.values
-        if not isinstance(changes, ChangeColumn):
-            listed = items_of(changes)
-            if not all(change.is_latest for change in listed):
-                self.process_each(batch)
-                return
-            changes = ChangeColumn([each.new for each in listed], [each.old for each in listed])
+        changes = column_of_latest(batch.values)
+        if changes is None:
+            self.process_each(batch)
+            return
         counts, groups, mapped = self._of_groups(items_of(batch.keys), changes)
         self.context.forward(repeated(batch, counts, groups, mapped))
 
