@@ -38,12 +38,12 @@ class Groups:
 
     `keys` have the grouping columns but for the window and the order, and `starts` the starts of
     the windows in ms, or 0 without a window. `values` are the distinct values of rows of a batch;
-    there are none of groups in a store.
+    there are none of groups in a store. `buffers` are empty where only the groups matter.
     """
 
     keys: Sequence[bytes]
     starts: Sequence[int]
-    buffers: Sequence[bytes]
+    buffers: Sequence[bytes] = ()
     values: Sequence[bytes] = ()
 
     @property
@@ -79,9 +79,13 @@ class GroupCodec:
         self._marks = {self._mark}
         """The marks of rows that were found to be of this query, with any limit of best rows."""
 
+    def groups(self, rows: pa.Table) -> Groups:
+        """Return the groups of rows as bytes, without what the rows have of them."""
+        return Groups(self._keys.encode(rows), self._starts(rows))
+
     def encode(self, rows: pa.Table) -> Groups:
         """Return rows as bytes."""
-        return Groups(self._keys.encode(rows), self._starts(rows), self._buffers.encode(rows))
+        return replace(self.groups(rows), buffers=self._buffers.encode(rows))
 
     def encode_with_values(self, rows: pa.Table) -> Groups:
         """Return rows of a batch as bytes."""

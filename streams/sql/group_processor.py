@@ -303,7 +303,7 @@ class WindowProcessor(GroupProcessor):
                 table = table.append_column(name, column)
         rows = self.rows(batch, table)
         if self.grouping.stage == "whole":
-            self.keep(batch, self._kept.add, rows, self.codec.encode(rows))
+            self.keep(batch, self._kept.add, rows, self.codec.groups(rows))
         elif len(rows):
             self._send_in_order(rows, int(times.max()))
 

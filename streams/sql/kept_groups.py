@@ -245,7 +245,7 @@ class KeptGroups:
             for row, group in enumerate(merged.group_of.tolist())
             if has_result[row]
         }
-        ids, former_keys = self.codec.encode(before.rows).ids, before.results["key"].to_pylist()
+        ids, former_keys = self.codec.groups(before.rows).ids, before.results["key"].to_pylist()
         gone = []
         places = zip(before.group_of.tolist(), before.places.tolist(), strict=True)
         for row, (group, place) in enumerate(places):

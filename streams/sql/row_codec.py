@@ -43,10 +43,9 @@ class RowCodec:
         if not size or not len(self.schema):
             return [b""] * size
         parts = _Parts(size)
-        ends = np.arange(size + 1)
         for field in self.schema:
             column = table[field.name].combine_chunks()
-            parts.add(column.cast(field.type) if column.type != field.type else column, ends)
+            parts.add(column.cast(field.type) if column.type != field.type else column, parts.rows)
         return parts.joined()
 
     def decode(self, rows: Sequence[bytes]) -> pa.Table:
@@ -81,7 +80,8 @@ class _Parts:
     """The parts of rows: for each, its bytes, and where those of each row end."""
 
     def __init__(self, size: int) -> None:
-        self._size = size
+        self.rows = np.arange(size + 1)
+        """Where the items of columns end that have one for each row."""
         self._fixed: list[np.ndarray] = []
         self._parts: list[pa.Array] = []
 
@@ -126,7 +126,7 @@ class _Parts:
 
     def _append(self, items: np.ndarray, ends: np.ndarray) -> None:
         """Append items of a fixed width; `items` has one row of bytes for each."""
-        if len(items) == self._size and (np.diff(ends) == 1).all():
+        if ends is self.rows:
             self._fixed.append(items)
             return
         self._flush()
@@ -138,8 +138,7 @@ class _Parts:
             return
         matrix = np.concatenate(self._fixed, axis=1)
         self._fixed = []
-        ends = np.arange(self._size + 1) * matrix.shape[1]
-        self._parts.append(_binary(matrix.tobytes(), ends))
+        self._parts.append(_binary(matrix.tobytes(), self.rows * matrix.shape[1]))
 
 
 def _binary(data: bytes, ends: np.ndarray) -> pa.Array:
