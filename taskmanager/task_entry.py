@@ -117,6 +117,8 @@ class TaskEntry:
     """The duration of the call, without the time in which this process did not run."""
     commit_age_ms: int = 0
     """The duration of the current commit, likewise."""
+    commit_began_ms: int = 0
+    """When the last commit began."""
     early_commit_ms: int = 0
     """The time from which on the end of the input is a reason to commit."""
     wants_commit: bool = False

@@ -51,6 +51,9 @@ LEAST_COMMIT_INTERVAL_MS = 30
 """The shortest time between commits of a task at the end of its input, because each transaction
 costs the broker about 5 ms of CPU time and delays the next one. docs/performance.md has the
 figures."""
+LEAST_COMMIT_DURATIONS = 3
+"""The shortest time between them, as a multiple of how long the former one took. Commits that take
+longer than usual show that the brokers, or the cores, are busy: fewer of them do more then."""
 HANG_TIMEOUTS = 2
 """A transaction is lost when it is open for longer than its timeout, and a commit that began just
 before may take as long again."""
@@ -399,6 +402,9 @@ class PipelineThreadState:
         if entry.phase is Phase.FAILED:
             return  # these were the offsets of a task that stays FAILED
         self._move(entry, Phase.COMMITTING, Phase.IDLE)
+        took_ms = self._now_ms - entry.commit_began_ms
+        rest_ms = max(LEAST_COMMIT_INTERVAL_MS, LEAST_COMMIT_DURATIONS * took_ms)
+        entry.early_commit_ms = entry.commit_began_ms + rest_ms
         entry.wants_commit = entry.needs_refresh = False
         entry.uncommitted_since_ms = None
         if event.failure is None:
@@ -478,7 +484,7 @@ class PipelineThreadState:
 
     def _commit(self, entry: TaskEntry, command: CommitTask | RefreshTask) -> None:
         entry.phase, entry.commit_age_ms = Phase.COMMITTING, 0
-        entry.early_commit_ms = self._now_ms + LEAST_COMMIT_INTERVAL_MS
+        entry.commit_began_ms = self._now_ms
         self._commands.append(command)
 
     def _close(self, entry: TaskEntry) -> None:

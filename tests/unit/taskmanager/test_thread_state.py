@@ -30,7 +30,10 @@ from kafka_pipeline.taskmanager.thread_events import (
     TaskCall,
     ThreadStopRequested,
 )
-from kafka_pipeline.taskmanager.thread_state import LEAST_COMMIT_INTERVAL_MS
+from kafka_pipeline.taskmanager.thread_state import (
+    LEAST_COMMIT_DURATIONS,
+    LEAST_COMMIT_INTERVAL_MS,
+)
 from tests.unit.taskmanager.thread_host import (
     BUDGET_MS,
     COMMIT_MS,
@@ -254,6 +257,27 @@ def test_the_end_of_the_input_is_no_reason_for_a_commit_right_after_another() ->
     assert host.take(ended(is_at_its_end=True)) == []
     assert host.wait(LEAST_COMMIT_INTERVAL_MS - 1) == []
     assert host.core.next_due_ms == host.now_ms + 1
+    assert host.wait(1) == [CommitTask(task(0))]
+
+
+def test_the_longer_a_commit_takes_the_longer_the_end_of_the_input_is_no_reason_for_the_next() -> (
+    None
+):
+    host = running()
+    host.take(fed(), ended(is_at_its_end=True))
+    host.wait(20)
+    host.take(CommitEnded(task(0)), fed())
+    assert host.take(ended(is_at_its_end=True)) == []
+    assert host.core.next_due_ms == host.now_ms + (LEAST_COMMIT_DURATIONS - 1) * 20
+    assert host.wait((LEAST_COMMIT_DURATIONS - 1) * 20) == [CommitTask(task(0))]
+
+
+def test_after_a_long_commit_the_interval_holds() -> None:
+    host = running()
+    host.take(fed(), ended(is_at_its_end=True))
+    host.wait(10 * COMMIT_MS)
+    host.take(CommitEnded(task(0)), fed(), ended(is_at_its_end=True))
+    assert host.wait(COMMIT_MS - 1) == []
     assert host.wait(1) == [CommitTask(task(0))]
 
 
