@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
@@ -30,15 +33,23 @@ _TYPES: Mapping[pa.DataType, str] = {
     TIMESTAMP: "timestamp with time zone",
     pa.timestamp("us"): "timestamp without time zone",
 }
+_NESTED = "jsonb"
 _OPTIONS = csv.WriteOptions(include_header=False, quoting_style="all_valid")
+_WRONG_YEAR = "is not in the years 1 to 9999 in UTC"
+_HAS_NUL = "has the character NUL"
 _YEAR_1_US, _YEAR_10000_US = -62_135_596_800_000_000, 253_402_300_800_000_000
 
 
-def type_of(type_: pa.DataType) -> str | None:
-    """Return the name of a type as `format_type` gives it; `None` for those of nested values."""
+_json = msgspec.json.Encoder(decimal_format="number").encode
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+"""NUL in JSON, but not a backslash before `u0000`."""
+
+
+def type_of(type_: pa.DataType) -> str:
+    """Return the name of a type as `format_type` gives it."""
     if pa.types.is_decimal(type_):
         return f"numeric({type_.precision},{type_.scale})"
-    return _TYPES.get(type_)
+    return _NESTED if pa.types.is_nested(type_) else _TYPES[type_]
 
 
 def name_problem(names: Iterable[str]) -> str | None:
@@ -63,17 +74,26 @@ def described_columns(fields: Iterable[pa.Field]) -> Iterator[str]:
 
 def as_csv(rows: pa.RecordBatch) -> memoryview:
     """Return rows in the CSV of COPY: what has a value is in quotes, and a null is nothing."""
-    columns = [
-        _as_hex(column) if pa.types.is_binary(column.type) else column for column in rows.columns
-    ]
+    columns = [_as_text(column) for column in rows.columns]
     written = pa.BufferOutputStream()
     csv.write_csv(pa.RecordBatch.from_arrays(columns, names=rows.schema.names), written, _OPTIONS)
     return memoryview(written.getvalue())
 
 
-def _as_hex(column: pa.Array) -> pa.Array:
-    found = (None if value is None else f"\\x{value.hex()}" for value in column.to_pylist())
+def _as_text(column: pa.Array) -> pa.Array:
+    """Return bytes in hexadecimal, nested values as JSON, and other columns as they are."""
+    if pa.types.is_binary(column.type):
+        found = (None if value is None else f"\\x{value.hex()}" for value in column.to_pylist())
+    elif pa.types.is_nested(column.type):
+        values = map(_plain, column)
+        found = (None if value is None else _json(value).decode() for value in values)
+    else:
+        return column
     return pa.array(found, pa.string())
+
+
+def _plain(value: pa.Scalar) -> Any:
+    return value.as_py(maps_as_pydicts="strict")
 
 
 def first_misfit(rows: pa.RecordBatch, key: Sequence[str]) -> tuple[int, str]:
@@ -81,11 +101,14 @@ def first_misfit(rows: pa.RecordBatch, key: Sequence[str]) -> tuple[int, str]:
     found = len(rows), ""
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if pa.types.is_string(field.type):
-            wrong, why = pc.match_substring(column, "\0"), "has the character NUL"
+            wrong, why = pc.match_substring(column, "\0"), _HAS_NUL
         elif pa.types.is_timestamp(field.type):
             micros = column.cast(pa.int64())
             wrong = pc.or_(pc.less(micros, _YEAR_1_US), pc.greater_equal(micros, _YEAR_10000_US))
-            why = "is not in the years 1 to 9999 in UTC"
+            why = _WRONG_YEAR
+        elif pa.types.is_nested(field.type):
+            problems = [_json_problem(value) for value in column]
+            wrong, why = pa.array(map(bool, problems)), next(filter(None, problems), "")
         else:
             continue
         index = pc.index(wrong, pa.scalar(True)).as_py()
@@ -95,6 +118,15 @@ def first_misfit(rows: pa.RecordBatch, key: Sequence[str]) -> tuple[int, str]:
     if too_long < found[0]:
         found = too_long, f"the key has more than {MOST_KEY_BYTES} bytes, the most of an index"
     return found
+
+
+def _json_problem(value: pa.Scalar) -> str:
+    """Return why `jsonb` cannot have a value; an empty string if it can."""
+    try:
+        text = _json(_plain(value))
+    except (ValueError, OverflowError):
+        return _WRONG_YEAR
+    return _HAS_NUL if _NUL.search(text) else ""
 
 
 def _first_long_key(rows: pa.RecordBatch, key: Sequence[str]) -> int:

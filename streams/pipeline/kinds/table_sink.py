@@ -402,7 +402,7 @@ def _read_catalog(fields: Fields, problems: Problems) -> Mapping[str, str]:
 
 def _column_problem(spec: TableSinkSpec) -> str | None:
     from kafka_pipeline.streams.tables.columns import ColumnsError, columns_of
-    from kafka_pipeline.streams.tables.postgres_values import name_problem, type_of
+    from kafka_pipeline.streams.tables.postgres_values import name_problem
 
     try:
         columns = columns_of(spec.schema, spec.record_columns)
@@ -413,15 +413,8 @@ def _column_problem(spec: TableSinkSpec) -> str | None:
     except ColumnsError as error:
         return f"key: {error}"
     found = columns.schema.names
-    if spec.format == _POSTGRES:
-        if problem := name_problem([*found, *spec.table.split(".")]):
-            return problem
-        nested = [field.name for field in columns.schema if type_of(field.type) is None]
-        if nested:
-            return (
-                f'schema: column "{nested[0]}" is an ARRAY, a MAP or a STRUCT, which format: '
-                f"{_POSTGRES} cannot write"
-            )
+    if spec.format == _POSTGRES and (problem := name_problem([*found, *spec.table.split(".")])):
+        return problem
     unknown = [name for name in spec.partition_by if name not in found]
     if unknown:
         return f'partition_by: "{unknown[0]}" is not a column'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from kafka_pipeline.common.pipelines.specs import TableSinkSpec
-from kafka_pipeline.streams.tables.columns import columns_of
+from kafka_pipeline.streams.tables.columns import Columns, columns_of
 from kafka_pipeline.streams.tables.postgres import PostgresTable
+from kafka_pipeline.streams.tables.postgres_values import first_misfit
 from tests.postgres import PASSWORD, USER, Database
 
 TEXTS = ["", " ", "a", '"', '""', ",", "\n", "\r\n", "\\", "\\.", "a\n\\.\nb", "\\N", "NULL", "é😀"]
@@ -50,15 +51,7 @@ def test_values_of_each_type_come_back_as_they_were(database: Database, mode: st
     padded = [[*each, *[None] * (size - len(each))] for each in VALUES.values()]
     rows = [dict(zip(names, row, strict=True)) for row in zip(*padded, strict=True)]
     given = [{"n": n, "__deleted": False, **row} for n, row in enumerate([*rows, {}])]
-    spec = TableSinkSpec(
-        format="postgres",
-        url=database.url,
-        table="t",
-        user=USER,
-        password=PASSWORD,
-        schema="",
-    )
-    table = PostgresTable(spec, columns, "a")
+    table = postgres_table(database, columns)
     batch = pa.RecordBatch.from_pylist(given, columns.of_changes)
     assert table.misfit(batch) == (len(given), "")
     table.write([batch], 1, None)
@@ -70,4 +63,81 @@ def test_values_of_each_type_come_back_as_they_were(database: Database, mode: st
     for row in got:
         row[real] = pa.scalar(row[real], pa.float32()).as_py()
     assert got == wanted
-    assert PostgresTable(spec, columns, "a").position() == 1
+    assert postgres_table(database, columns).position() == 1
+
+
+NESTED = {
+    "ints": ("ARRAY<BIGINT>", [[], [1, None, -(2**63)]]),
+    "texts": ("MAP<STRING, STRING>", [{}, {text: text for text in TEXTS}, {"a": None}]),
+    "deep": (
+        "STRUCT<a: STRUCT<b: ARRAY<MAP<STRING, DECIMAL(38, 10)>>>, raw: BINARY, day: DATE, "
+        "at: TIMESTAMP, local: TIMESTAMP_NTZ, real: DOUBLE, yes: BOOLEAN>",
+        [
+            {
+                "a": {"b": [{"x": Decimal("1234567890123456789.0123456789")}]},
+                "raw": b"\0\xff",
+                "day": date(2026, 3, 1),
+                "at": datetime(2026, 3, 1, 1, 2, 3, 4, UTC),
+                "local": datetime(1, 1, 1),
+                "real": 0.1,
+                "yes": True,
+            },
+            {"a": None},
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_nested_values_are_json(database: Database, mode: str) -> None:
+    ddl = ", ".join(f"{name} {type_}" for name, (type_, _) in NESTED.items())
+    columns = columns_of(f"n INT NOT NULL, {ddl}", {})
+    if mode == "upsert":
+        columns = columns.keyed(["n"])
+    given: list[dict[str, Any]] = [{"n": n, "__deleted": False} for n in range(4)]
+    for name, (_, values) in NESTED.items():
+        for row, value in zip(given, values, strict=False):
+            row[name] = value
+    table = postgres_table(database, columns)
+    batch = pa.RecordBatch.from_pylist(given, columns.of_changes)
+    assert table.misfit(batch) == (len(given), "")
+    table.write([batch], 1, None)
+    found = database.run("SELECT ints, texts, deep FROM t ORDER BY n")
+    empty = dict.fromkeys(["a", "raw", "day", "at", "local", "real", "yes"])
+    deep = {
+        "a": {"b": [{"x": 1234567890123456789.0123456789}]},
+        "raw": "AP8=",
+        "day": "2026-03-01",
+        "at": "2026-03-01T01:02:03.000004Z",
+        "local": "0001-01-01T00:00:00",
+        "real": 0.1,
+        "yes": True,
+    }
+    assert found == [
+        ([], {}, deep),
+        ([1, None, -(2**63)], {text: text for text in TEXTS}, empty),
+        (None, {"a": None}, None),
+        (None, None, None),
+    ]
+    (digits,) = database.run("SELECT (deep #> '{a,b,0,x}')::text FROM t WHERE n = 0")
+    assert digits == ("1234567890123456789.0123456789",)
+
+
+def test_nested_values_that_jsonb_cannot_have_are_misfits() -> None:
+    columns = columns_of("texts ARRAY<STRING>, at STRUCT<t: TIMESTAMP>", {})
+    late = datetime(9999, 12, 31, 23, tzinfo=timezone(-timedelta(hours=5)))
+    for row, words in (
+        ({"texts": ["\\u0000", "\\\0"]}, 'column "texts": it has the character NUL'),
+        ({"at": {"t": late}}, 'column "at": it is not in the years 1 to 9999 in UTC'),
+    ):
+        rows = pa.RecordBatch.from_pylist([{"texts": ["\\u0000"]}, row], columns.schema)
+        index, why = first_misfit(rows, ())
+        assert index == 1
+        assert words in why
+
+
+def postgres_table(database: Database, columns: Columns) -> PostgresTable:
+    spec = TableSinkSpec(
+        format="postgres", url=database.url, table="t", user=USER, password=PASSWORD, schema=""
+    )
+    return PostgresTable(spec, columns, "a")
