@@ -11,6 +11,7 @@ FULL in PostgreSQL).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -21,6 +22,7 @@ import msgspec
 
 from kafka_pipeline.common.kafka import connect_values
 from kafka_pipeline.common.kafka.connect_values import Convert
+from kafka_pipeline.streams import mongodb_values
 
 UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
 """What Debezium writes for a column that the database did not log, as text and as bytes.
@@ -33,8 +35,11 @@ TABLE_ADVICE = (
 )
 
 Position = tuple[str, str, tuple[int | str, ...]]
-"""The kind of the log, the log itself, and a place in it; places of one log can be compared."""
+"""The kind of the log, the log itself, and a place in it; see `is_older`."""
 
+_BINLOG = "binlog"
+_GTID = re.compile(r"(?:(?P<server>.+):|(?P<domain>[0-9]+)-[0-9]+-)(?P<number>[0-9]+)")
+"""MySQL's `UUID:number` or `UUID:tag:number`, and MariaDB's `domain-server-number`."""
 
 _NO_SCHEMA = (b"", b"null")
 
@@ -72,7 +77,7 @@ class _Source(msgspec.Struct):
     server_id: int | None = None
     file: str | None = None
     pos: int | None = None
-    row: int | None = None
+    gtid: str | None = None
     commit_lsn: str | None = None
     change_lsn: str | None = None
     event_serial_no: int | None = None
@@ -86,12 +91,21 @@ class _Source(msgspec.Struct):
             case "mysql" | "mariadb" if self.file and self.pos is not None:
                 log, _, number = self.file.rpartition(".")
                 if number.isdecimal():
-                    log = f"{self.server_id or 0} {log}"
-                    return "binlog", log, (int(number), self.pos, self.row or 0)
+                    return _BINLOG, log, (int(number), self.pos, *self._origin)
             case "sqlserver" if self.commit_lsn:
                 within = (self.change_lsn or "", self.event_serial_no or 0)
                 return "commit_lsn", self.db or "", (self.commit_lsn, *within)
         return None
+
+    @property
+    def _origin(self) -> tuple[str, int] | tuple[()]:
+        """The server that a transaction of a binlog was written at, and its number there.
+
+        A number says something only with GTIDs. A snapshot has no transaction.
+        """
+        if found := _GTID.fullmatch(self.gtid or ""):
+            return found["server"] or found["domain"], int(found["number"])
+        return (str(self.server_id), 0) if self.server_id else ()
 
     @property
     def is_snapshot(self) -> bool:
@@ -191,10 +205,34 @@ def row_of(text: bytes) -> dict[str, Any]:
 
 
 def is_older(position: Position | None, than: Position | None) -> bool:
-    """Whether a position is before another one of the same log."""
+    """Whether a position is certainly before another one of the same log.
+
+    The binlogs of MySQL and MariaDB have the same names on all servers, and other places for the
+    same transactions. So both must say it, the place and the number of the transaction: places mean
+    nothing after a failover, and numbers of GTIDs go down again in a group of servers that reserves
+    blocks of them.
+    """
     if position is None or than is None or position[:2] != than[:2]:
         return False
-    return position[2] < than[2]
+    (place, origin), (other, its_origin) = _parts(position), _parts(than)
+    if origin and its_origin and (origin[0] != its_origin[0] or origin > its_origin):
+        return False
+    return place < other
+
+
+def _parts(position: Position) -> tuple[tuple[int | str, ...], tuple[int | str, ...]]:
+    """Return the place and the origin of a position, which is empty if it is not known."""
+    size = 2 if position[0] == _BINLOG else len(position[2])
+    return position[2][:size], position[2][size:]
+
+
+def is_shared(position: Position | None) -> bool:
+    """Whether several changes of a key may have this position.
+
+    In a binlog, those of a transaction do that MySQL has compressed
+    (`binlog_transaction_compression`).
+    """
+    return position is not None and position[0] == _BINLOG
 
 
 def _change(event: _Event, schema: bytes) -> Change | None:
@@ -225,19 +263,30 @@ def _change(event: _Event, schema: bytes) -> Change | None:
 def _row(event: _Event, schema: bytes) -> Mapping[str, Any]:
     row = event.after
     if isinstance(row, str):
-        # MongoDB's connector has the document as text.
-        try:
-            row = _decode_any(row)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise EnvelopeError(f"after is text that is not JSON: {_words(error)}") from None
+        return _document(row)
     if row is None and event.update is not None:
         raise EnvelopeError(
             "after is null, and updateDescription has only what has changed: set the connector's "
-            "capture.mode to change_streams_update_full"
+            "capture.mode to change_streams_update_full. With it, after is null if the document "
+            "was deleted before the connector looked it up: set capture.mode.full.update.type to "
+            "post_image, too"
         )
     if not isinstance(row, dict):
         raise EnvelopeError(f"op is {event.op}, but after is not an object")
     return _converted("after", row, schema)
+
+
+def _document(text: str) -> Mapping[str, Any]:
+    """Return a document of MongoDB, whose connector writes it as text."""
+    try:
+        document = mongodb_values.plain(_decode_any(text))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise EnvelopeError(f"after is text that is not JSON: {_words(error)}") from None
+    except ValueError as error:
+        raise EnvelopeError(f"after is not a document of MongoDB: {error}") from None
+    if not isinstance(document, dict):
+        raise EnvelopeError("after is text, but not an object: it is not a document of MongoDB")
+    return document
 
 
 def _converted(part: str, row: Mapping[str, Any], schema: bytes) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from kafka_pipeline.streams.debezium import (
     EnvelopeError,
     Position,
     is_older,
+    is_shared,
     row_of,
     row_text,
 )
@@ -96,7 +97,8 @@ def _row(kept: Kept | None, change: Change, row: Mapping[str, Any]) -> Step:
         former = None if kept is None else kept.position
         position = former if former is not None and is_older(former, position) else None
     elif kept is not None and (
-        is_older(position, kept.position) or (kept.is_there and _is_same(kept, change))
+        is_older(position, kept.position)
+        or (kept.is_there and _is_same(kept, change) and not is_shared(position))
     ):
         return Step(_unmarked(kept), is_repeated=True)
     if change.missing:
