@@ -16,7 +16,9 @@ from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.process.java import find_java
 from tests.apicurio.registry import JARS as APICURIO
 from tests.change_data.connector import JARS as DEBEZIUM
+from tests.change_data.connector import MARIADB_JARS, MYSQL_JARS
 from tests.kafka_versions.jars import JARS as OTHER_KAFKAS
+from tests.mysql_server.server import JARS as MYSQL
 from tests.object_store.server import JARS as S3PROXY
 from tests.rest_catalog.server import JARS as ICEBERG
 from tests.yarn.cluster import JARS as HADOOP
@@ -27,8 +29,9 @@ _COMMENT = "The jars that ivy.xml asks for. ./scripts/lock.sh writes this list."
 def main() -> None:
     """Fetch all sets of jars, and write their lists. Takes a minute or two and a network."""
     java = find_java()
-    ours = (BROKER, KAFKA_STREAMS, FLINK, DEBEZIUM, APICURIO, HADOOP, S3PROXY, ICEBERG)
-    sets = (*ours, *OTHER_KAFKAS.values())
+    ours = (BROKER, KAFKA_STREAMS, FLINK, APICURIO, HADOOP, S3PROXY, ICEBERG)
+    changes = (DEBEZIUM, MYSQL_JARS, MARIADB_JARS, MYSQL)
+    sets = (*ours, *changes, *OTHER_KAFKAS.values())
     for jar_set in sets:
         with tempfile.TemporaryDirectory() as scratch:
             jars = Path(scratch, "jars")

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.change_data.connector import Connector, Given, compile_connector
+from tests.change_data.connector import Connector, Given, compile_connector, of_postgres
 from tests.postgres import installed, running
 
 RECORDED = Path(__file__).with_name("joined.json.gz")
@@ -78,7 +78,7 @@ def _main() -> None:
         program = compile_connector(Path(name))
         for statement in _TABLES:
             database.run(statement)
-        connector = Connector(program, Path(name, "kept"), database, _SETTINGS)
+        connector = Connector(program, Path(name, "kept"), of_postgres(database), _SETTINGS)
         try:
             given = [*islice(connector.records(120), 4)]
             for statement in _CHANGES:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tests.change_data.story import TOPIC, Passed
+from tests.change_data.story import TOPIC
+from tests.change_data.transactions import Passed
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce
 
 _PIPELINE = f"""
@@ -41,8 +42,9 @@ def require_equal(story: Iterable[Passed], queries: OpenedOnce) -> Job:
     job = Job(_PIPELINE, queries)
     tables: dict[str, dict[Any, Any]] = {"rows": {}, "totals": {}}
     for number, (records, state) in enumerate(story):
-        keys, values = [each.key for each in records], [each.value for each in records]
-        job.deliver(TOPIC, 0, keys, values, [number * 1000] * len(records))
+        if records:
+            keys, values = [each.key for each in records], [each.value for each in records]
+            job.deliver(TOPIC, 0, keys, values, [number * 1000] * len(records))
         for topic, key, value, *_ in job.take():
             tables[topic].pop(key, None)
             if value is not None:

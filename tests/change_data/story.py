@@ -5,27 +5,23 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from psycopg import Connection
 
 from benchmarks.peers.streams_java import JavaProgram
 from kafka_pipeline.common.process.cli import run_command
-from tests.change_data.connector import TRANSACTIONS, Connector, Given, compile_connector
+from tests.change_data.connector import Connector, compile_connector, of_postgres
+from tests.change_data.transactions import Passed, Rows, State, Transactions, record, rows_read
 from tests.postgres import Database, installed, running
 
 TOPIC = "shop.public.orders"
 RECORDED = Path(__file__).with_name("recorded.jsonl.gz")
-
-Rows = list[dict[str, Any]]
 
 _TABLE = (
     "CREATE TABLE orders (id int, line int, customer text, price numeric(10, 2), day date, "
@@ -83,31 +79,12 @@ _LAST = (
 )
 
 
-class State(NamedTuple):
-    """What the database says after a transaction: the rows of the table, and a SELECT over them."""
+class _Story(Transactions):
+    """The database, and its states after each of its transactions."""
 
-    rows: Rows
-    totals: Rows
-
-
-class Passed(NamedTuple):
-    """The records of a transaction that were passed on, and the state of the table after it.
-
-    A transaction that comes again has the state after the newest one that has come.
-    """
-
-    records: Sequence[Given]
-    state: State
-
-
-@dataclass
-class _Story:
-    """The database and its states after each of its transactions, by their numbers."""
-
-    database: Database
-    states: dict[str, State] = field(default_factory=dict)
-    numbers: list[str] = field(default_factory=list)
-    newest: int = -1
+    def __init__(self, database: Database) -> None:
+        super().__init__(number_of=lambda id_: id_.partition(":")[0])
+        self.database = database
 
     def commit(self, *transactions: str) -> None:
         """Run statements, each string in a transaction of its own."""
@@ -125,27 +102,7 @@ class _Story:
         )
         columns = "".join(f", {name}" for (name,) in there)
         rows = self._rows(_AS_ROWS.format(columns=columns))
-        self.states[number] = State(rows, self._rows(_TOTALS))
-        self.numbers.append(number)
-
-    def passed(self, connector: Connector, until: str) -> Iterator[Passed]:
-        """Yield what a connector gives, until it has given a transaction."""
-        records: list[Given] = []
-        for given in connector.records(60):
-            if given.topic != TRANSACTIONS:
-                records.append(given)
-                continue
-            assert given.value is not None
-            marker = json.loads(given.value)
-            marker = marker.get("payload", marker)
-            number = marker["id"].partition(":")[0]
-            if marker["status"] != "END" or number not in self.states:
-                continue
-            self.newest = max(self.newest, self.numbers.index(number))
-            yield Passed(records, self.states[self.numbers[self.newest]])
-            records = []
-            if number == until:
-                return
+        self.add(number, State(rows, self._rows(_TOTALS)))
 
     def overlap(self) -> None:
         """Have one transaction begin to write before another one, and commit after it."""
@@ -186,71 +143,46 @@ def passed_on(program: JavaProgram, database: Database, folder: Path) -> Iterato
     for statement in _TABLE:
         database.run(statement)
     story, kept = _Story(database), folder / "connector"
-    connector = Connector(program, kept, database, _SCHEMAS)
-    read = _snapshot(connector, 3)
+    connector = Connector(program, kept, of_postgres(database), _SCHEMAS)
+    read = rows_read(connector, TOPIC, 3)
     story.commit(*_FIRST)
-    first, *others = story.passed(connector, story.numbers[-1])
+    first, *others = story.passed(connector)
     yield Passed([*read, *first.records], first.state)
     yield from others
     connector.kill()
 
-    connector = Connector(program, kept, database, _PLAIN)
+    connector = Connector(program, kept, of_postgres(database), _PLAIN)
     story.commit(*_ONE_BY_ONE[:4])
     story.roll_back()
     story.overlap()
     story.commit(*_ONE_BY_ONE[4:])
-    yield from story.passed(connector, story.numbers[-1])
+    yield from story.passed(connector)
     connector.kill()
 
     story.commit(*_WHILE_DOWN)
-    connector = Connector(program, kept, database, _PLAIN)
-    yield from story.passed(connector, story.numbers[-1])
+    connector = Connector(program, kept, of_postgres(database), _PLAIN)
+    yield from story.passed(connector)
     connector.kill()
 
     (kept / "offsets").unlink()
     # The snapshot has the table as it is now, whatever was passed on before.
     story.commit(_LAST[0])
-    connector = Connector(program, kept, database, _SCHEMAS)
+    connector = Connector(program, kept, of_postgres(database), _SCHEMAS)
     now = story.states[story.numbers[-1]]
-    yield Passed(_snapshot(connector, len(now.rows)), now)
-    story.newest = len(story.numbers) - 1
+    yield story.snapshot(rows_read(connector, TOPIC, len(now.rows)))
     story.commit(_LAST[1])
-    yield from story.passed(connector, story.numbers[-1])
+    yield from story.passed(connector)
     connector.kill()
-
-
-def _snapshot(connector: Connector, size: int) -> list[Given]:
-    """Return the records of a snapshot of so many rows."""
-    return list(islice(connector.records(60), size))
-
-
-def recorded() -> Iterator[Passed]:
-    """Yield what `main` has recorded."""
-    with gzip.open(RECORDED, "rt", encoding="utf-8") as file:
-        for line in file:
-            found = json.loads(line)
-            records = [
-                Given(topic, *(None if each is None else each.encode() for each in rest))
-                for topic, *rest in found["records"]
-            ]
-            yield Passed(records, State(found["rows"], found["totals"]))
 
 
 def main() -> None:
     """Record the story."""
     binaries = installed()
     assert binaries is not None, "PostgreSQL is installed"
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        running(binaries) as server,
-        gzip.open(sys.argv[1], "wt", encoding="utf-8") as file,
-    ):
+    with tempfile.TemporaryDirectory() as folder, running(binaries) as server:
         program = compile_connector(Path(folder))
-        for records, state in passed_on(program, server.new_database(), Path(folder)):
-            texts = [
-                [each.topic, *(part and part.decode() for part in each[1:])] for each in records
-            ]
-            file.write(json.dumps({"records": texts, **state._asdict()}) + "\n")
+        story = passed_on(program, server.new_database(), Path(folder))
+        record(Path(sys.argv[1]), story)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from kafka_pipeline.streams import schema_registry
 from kafka_pipeline.streams.schema_registry import SchemaRegistry
 from kafka_pipeline.streams.testing.driver import TopologyTestDriver
 from tests.apicurio.registry import Registry, running
-from tests.change_data.connector import Connector, compile_connector
+from tests.change_data.connector import Connector, compile_connector, of_postgres
 from tests.postgres import Database
 from tests.schema_registry import require_packages
 from tests.small_config import SMALL_CONFIG
@@ -89,7 +89,8 @@ def test_events_of_a_real_connector_are_the_rows_of_the_table(
     for statement in TABLE:
         database.run(statement)
     settings = {**registry.of_converter, "provide.transaction.metadata": "false"}
-    connector = Connector(program, tmp_path / "kept", database, settings, in_avro=True)
+    source = of_postgres(database)
+    connector = Connector(program, tmp_path / "kept", source, settings, in_avro=True)
     try:
         given = [*islice(connector.records(120), 2)]
         for statement in LATER:

@@ -66,7 +66,7 @@ def test_values_of_each_type_come_back_as_they_were(database: Database, mode: st
     assert postgres_table(database, columns).position() == 1
 
 
-NESTED = {
+NESTED: Mapping[str, tuple[str, list[Any]]] = {
     "ints": ("ARRAY<BIGINT>", [[], [1, None, -(2**63)]]),
     "texts": ("MAP<STRING, STRING>", [{}, {text: text for text in TEXTS}, {"a": None}]),
     "deep": (
