@@ -42,6 +42,7 @@ from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.streams.engine.code_snapshot import snapshot
 from kafka_pipeline.streams.engine.user_files import code_fingerprints
+from kafka_pipeline.streams.spark.start import prepare_spark
 from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.taskmanager import channel_messages
 from kafka_pipeline.taskmanager.channel import DriverChannel
@@ -105,10 +106,10 @@ class TaskManagerDaemon:
         signals: StopSignals,
         monitoring: Monitoring,
     ) -> None:
-        """Copy and import the user's code, connect to Kafka and start Spark.
+        """Copy and import the user's code, look for Java, connect to Kafka and start Spark.
 
-        Raises `ConfigError` for code that cannot be imported, and `UnavailableError` if Kafka,
-        Spark or the state directory is not available.
+        Raises `ConfigError` for code that cannot be imported or settings that do not suit each
+        other, and `UnavailableError` if Java, Kafka, Spark or the state directory is not available.
         """
         self._code_from = config.python_path
         if config.spark.is_local:
@@ -116,8 +117,8 @@ class TaskManagerDaemon:
             # Workers that start later must run the same code, even if the folders change.
             code_path = snapshot(config.python_path, code_directory(config, tm_id))
             config = replace(config, python_path=code_path)
-        code = self._code = UserCode.of(config)
-        code.import_all()
+        self._code = UserCode.of(config)
+        self._code.import_all()
         self._config = config
         self._monitoring = monitoring
         self._state_server = StateServer.of(config)
@@ -125,6 +126,9 @@ class TaskManagerDaemon:
         self._threads = threads
         self._signals = signals
         self._open_files = OpenFiles(threads, raise_limit())
+        spark = spark_settings(config.spark, threads)
+        with self._open_files.for_spark():
+            prepare_spark(config, spark.values)
         # Bound to the logger, since threads without this context log too.
         self._log = structlog.get_logger().bind(task_manager=tm_id)
         admin = Admin(config)
@@ -152,19 +156,23 @@ class TaskManagerDaemon:
             code=code_fingerprints(config.modules, config.python_path),
             state_address=self._state_server.address if self._state_server else "",
             engine=RUNNING_VERSION,
-            spares=spark_settings(config.spark, threads).spares,
+            spares=spark.spares,
         )
         # From here on, there is a JVM to shut down.
         signals.hold()
         with self._open_files.for_spark():
-            self._spark = SparkRunner(config, tm_id, threads)
+            self._spark = SparkRunner(config, tm_id, spark)
         self._channel = DriverChannel(self._spark.bind_host, self._on_message)
         self._leases = LeaseKeeper(config.heartbeat_interval_ms, self._ping)
-        readable = Readable.of(config, place=f"TaskManager {tm_id} at {socket.gethostname()}")
-        self._queries = QueryServer(
+        self._queries = self._query_server()
+
+    def _query_server(self) -> QueryServer:
+        place = f"TaskManager {self._tm_id} at {socket.gethostname()}"
+        readable = Readable.of(self._config, place=place)
+        return QueryServer(
             self._spark.bind_host,
             self._channel.authkey,
-            self._spark.queries(code, readable),
+            self._spark.queries(self._code, readable),
             readable.references,
         )
 

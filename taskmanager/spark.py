@@ -19,7 +19,7 @@ from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.spark.start import ship_code, start_spark
 from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.queries import SparkQueries
-from kafka_pipeline.taskmanager.spark_settings import spark_settings, unguarded
+from kafka_pipeline.taskmanager.spark_settings import SparkSettings, unguarded
 
 _STOP_TIMEOUT_S = 2.0
 _WHY_WORKERS_END = "It was killed, perhaps for want of memory, or a library aborted it."
@@ -33,13 +33,11 @@ logger = structlog.get_logger()
 class SparkRunner:
     """The Spark session of one TaskManager, and the jobs in which its PipelineThreads run."""
 
-    def __init__(self, config: Config, tm_id: int, threads: int) -> None:
+    def __init__(self, config: Config, tm_id: int, settings: SparkSettings) -> None:
         """Start Spark, which takes some seconds; on a cluster, ship the engine and the user's code.
 
-        Raises `UnavailableError` without Java 17 or if Spark does not start, and `ConfigError` for
-        settings with fewer slots than `threads`.
+        `prepare_spark` comes first. Raises `UnavailableError` if Spark does not start.
         """
-        settings = spark_settings(config.spark, threads)
         self._tm_id = tm_id
         self._no_queries = settings.no_queries
         self._stopping = False

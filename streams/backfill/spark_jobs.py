@@ -12,7 +12,7 @@ from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.streams.spark.environment import DEFAULTS, EXECUTOR_JVM, LOCAL
-from kafka_pipeline.streams.spark.start import ship_code, start_spark
+from kafka_pipeline.streams.spark.start import prepare_spark, ship_code, start_spark
 from kafka_pipeline.streams.spark.zone import adopted
 from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.queries import SparkQueries
@@ -85,6 +85,7 @@ def _start(config: Config) -> SparkSession:
         # A second copy of a task that writes a topic would fence the first one.
         "spark.speculation": "false",
     }
+    prepare_spark(config, settings)
     session = start_spark(config, "backfill", settings)
     ship_code(session, config)
     return session

@@ -36,26 +36,34 @@ _NO_ANSWER = (
 logger = structlog.get_logger()
 
 
-def start_spark(config: Config, name: str, settings: Mapping[str, str]) -> SparkSession:
-    """Start Spark with these settings, and a name for its UI; takes some seconds.
+def prepare_spark(config: Config, settings: Mapping[str, str]) -> None:
+    """Give this process the environment in which Spark starts; looks at this host only.
 
-    A cluster's manager may take its time, such as YARN, whose queue may be full. A log says so.
-
-    Raises `UnavailableError` without Java 17 or if Spark does not start, `ConfigError` if nothing
-    says where YARN is, and see `start_session`.
+    Raises `UnavailableError` without Java 17, and `ConfigError` if nothing says where YARN is.
     """
     python = sys.executable
-    wait = None
     if not config.spark.is_local:
         # The executors' hosts may have their interpreter elsewhere.
         python = settings.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or python
-        wait = LongWait(logger.bind(master=config.spark.master), _NO_ANSWER)
     if config.spark.master == _YARN and not any(map(os.environ.get, _HADOOP_VARIABLES)):
         raise ConfigError(
             f"spark.master {_YARN} of config.yaml needs {_HADOOP_VARIABLES[0]} in the environment: "
             "set it to the folder with the yarn-site.xml and core-site.xml of the cluster"
         )
     set_environment(config.python_path, python)
+
+
+def start_spark(config: Config, name: str, settings: Mapping[str, str]) -> SparkSession:
+    """Start Spark with these settings, and a name for its UI; takes some seconds.
+
+    `prepare_spark` comes first. A cluster's manager may take its time, such as YARN, whose queue
+    may be full. A log says so.
+
+    Raises `UnavailableError` if Spark does not start, and see `start_session`.
+    """
+    wait = None
+    if not config.spark.is_local:
+        wait = LongWait(logger.bind(master=config.spark.master), _NO_ANSWER)
     try:
         session = start_session({"spark.app.name": name, **settings}, wait)
     except UnavailableError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
 from types import SimpleNamespace
@@ -9,10 +11,13 @@ from typing import Any
 
 import pytest
 
-from kafka_pipeline.common.errors import PipelineError
+from kafka_pipeline.common.config.config import SparkConfig
+from kafka_pipeline.common.errors import ConfigError, PipelineError, UnavailableError
 from kafka_pipeline.common.monitoring.long_wait import LongWait
 from kafka_pipeline.common.monitoring.metric import Metric
+from kafka_pipeline.common.monitoring.monitoring import Monitoring
 from kafka_pipeline.common.monitoring.times import Times
+from kafka_pipeline.common.process.stop_signals import StopSignals
 from kafka_pipeline.common.protocol.messages import Processors, Sos
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.taskmanager import channel_messages, metrics
@@ -21,6 +26,7 @@ from kafka_pipeline.taskmanager.daemon import TaskManagerDaemon
 from kafka_pipeline.taskmanager.events import ThreadConnected
 from kafka_pipeline.taskmanager.measurements import Measurements
 from kafka_pipeline.taskmanager.state import TaskManagerState
+from tests.unit.taskmanager.fakes import CONFIG
 from tests.unit.taskmanager.host import replica
 
 REPLICA = replica(0)
@@ -46,6 +52,20 @@ def test_errors_of_reports_are_looked_for_in_each_turn() -> None:
     daemon._tick()
     daemon._tick()
     assert polls == ["reports", "reports"]
+
+
+def test_what_this_host_lacks_is_reported_before_kafka_is_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No Kafka runs here, and Java is not there either."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    config = replace(CONFIG, state_dir=tmp_path / "state")
+    with pytest.raises(UnavailableError, match="need Java 17 or later"):
+        TaskManagerDaemon(config, 0, 1, StopSignals(), Monitoring(config))
+    few = replace(config, spark=SparkConfig(master="local[1]"))
+    with pytest.raises(ConfigError, match="2 threads need one each"):
+        TaskManagerDaemon(few, 0, 2, StopSignals(), Monitoring(few))
 
 
 class Watched:

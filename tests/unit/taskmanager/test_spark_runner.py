@@ -16,6 +16,7 @@ from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.taskmanager import spark
 from kafka_pipeline.taskmanager.spark import SparkRunner
+from kafka_pipeline.taskmanager.spark_settings import SparkSettings
 from tests.unit.taskmanager.fakes import CONFIG
 
 URL = "jdbc:postgresql://db.example/shop"
@@ -58,7 +59,7 @@ def open_query(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     session = SimpleNamespace(sparkContext=None, newSession=ask)
     monkeypatch.setattr(spark, "start_spark", lambda *_: session)
     monkeypatch.setattr(spark, "ship_code", lambda *_: 0)
-    runner = SparkRunner(config, 0, 1)
+    runner = SparkRunner(config, 0, SparkSettings({}))
     runner.queries(UserCode(), Readable.of(config)).open(QuerySpec("SELECT 1", tables=TABLES))
 
 
@@ -79,7 +80,7 @@ def test_tables_are_found_from_the_folder_of_the_taskmanagers_own_config(
     monkeypatch.setattr(spark, "ship_code", lambda *_: 0)
     config = replace(CONFIG, tables=TableSettings(folder=Path("/job")))
     tables = {"t": {"format": "csv", "path": "rates.csv"}}
-    queries = SparkRunner(config, 0, 1).queries(UserCode(), Readable.of(config))
+    queries = SparkRunner(config, 0, SparkSettings({})).queries(UserCode(), Readable.of(config))
     with pytest.raises(SparkLostError, match=r"asked for file:///job/rates\.csv"):
         queries.open(QuerySpec("SELECT 1", tables=tables))
 

@@ -14,7 +14,7 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.monitoring.long_wait import LongWait
 from kafka_pipeline.streams.spark import session
 from kafka_pipeline.streams.spark.session import start_session
-from kafka_pipeline.streams.spark.start import start_spark
+from kafka_pipeline.streams.spark.start import prepare_spark
 from tests.unit.taskmanager.fakes import CONFIG
 
 
@@ -26,7 +26,7 @@ def test_yarn_without_the_folder_of_its_settings_is_refused(
         monkeypatch.delenv(name, raising=False)
     config = replace(CONFIG, spark=SparkConfig(master="yarn"))
     with pytest.raises(ConfigError, match="needs HADOOP_CONF_DIR in the environment"):
-        start_spark(config, "test", {})
+        prepare_spark(config, {})
 
 
 def test_a_start_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
