@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import WRITE
-from kafka_pipeline.common.kafka.bulk import read_committed, read_range
+from kafka_pipeline.common.kafka.bulk import read_range, read_up_to
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.moving import RecordMover
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
@@ -22,6 +22,9 @@ from kafka_pipeline.operations.dead_letters import (
     letters,
     marker,
 )
+
+FindEnds = Callable[[list[Partition]], Mapping[Partition, int]]
+"""Returns where partitions end."""
 
 _MOST_LETTERS = 500
 _MOST_BYTES = 16_000_000
@@ -89,6 +92,11 @@ class DeadLetterTopics:
 
         Raises `ConfigError` if a processor has no dead letters, or an id is none of them.
         """
+        return self._find(wanted, self._admin.high_watermarks, handled=handled)
+
+    def _find(
+        self, wanted: Wanted, find_ends: FindEnds, *, handled: bool = False
+    ) -> list[DeadLetter]:
         for unknown in sorted({*wanted.processors} - self.topics.keys()):
             has = ", ".join(self.topics) or "no processor"
             raise ConfigError(f'"{unknown}" has no dead letters; {has} has')
@@ -96,7 +104,7 @@ class DeadLetterTopics:
             letter
             for processor in self.topics
             if not wanted.processors or processor in wanted.processors
-            for letter in letters(processor, self._read(processor))
+            for letter in letters(processor, self._read(processor, find_ends))
             if wanted.has(letter) and (handled or not letter.handled)
         ]
         for missing in {*wanted.ids} - {letter.id for letter in found}:
@@ -111,8 +119,9 @@ class DeadLetterTopics:
         savepoint of the job is made or restored.
         """
         mover = self._mover()
-        # Read now: whatever others have done before is complete, and they can do no more.
-        found = self.find(wanted)
+        # Read now: whatever others have done before is complete, and they can do no more. A leader
+        # that is cut off from the other brokers does not know all of it, and gives no such ends.
+        found = self._find(wanted, mover.find_ends)
         for letter in found:
             self._require_origin(letter)
         for some in _chunks(found):
@@ -126,7 +135,7 @@ class DeadLetterTopics:
         `ConfigError` while a savepoint of the job is made or restored.
         """
         mover = self._mover()
-        found = self.find(wanted)
+        found = self._find(wanted, mover.find_ends)
         for some in _chunks(found):
             mover.write(self._notes("purged", some))
         for processor in {letter.id.processor for letter in found}:
@@ -138,10 +147,11 @@ class DeadLetterTopics:
         require_no_stop(read_deployment(self._config, self._admin).wish)
         return RecordMover(self._config, self._config.topic_names.dead_letters_transactional_id)
 
-    def _read(self, processor: str) -> list[RecordBatch]:
+    def _read(self, processor: str, find_ends: FindEnds) -> list[RecordBatch]:
         topic = self.topics[processor]
+        places = [(topic, number) for number in range(self._existing[topic])]
         try:
-            return read_committed(self._config, topic, self._existing[topic])
+            return read_up_to(self._config, self._admin, find_ends(places))
         except EngineError as error:
             raise UnavailableError(f"topic {topic} cannot be read: {error}") from error
 
@@ -168,7 +178,8 @@ class DeadLetterTopics:
 
     def _delete_handled(self, processor: str) -> None:
         """Delete the records of a topic up to the first letter that nobody dealt with."""
-        topic, batches = self.topics[processor], self._read(processor)
+        topic = self.topics[processor]
+        batches = self._read(processor, self._admin.high_watermarks)
         done = {_place(each) for each in letters(processor, batches) if each.handled}
         before: dict[Partition, int] = {}
         for number in range(self._existing[topic]):

@@ -287,13 +287,22 @@ class Admin:
 
         Raises `UnavailableError` if no broker answers.
         """
+        topics = self._metadata().topics
+        return {name: len(topic.partitions) for name, topic in topics.items()}
+
+    def brokers(self) -> list[str]:
+        """Return the address of each broker, as `bootstrap.servers` has it. Raises as `topics`."""
+        found = self._metadata().brokers.values()
+        hosts = (f"[{each.host}]" if ":" in each.host else each.host for each in found)
+        return [f"{host}:{each.port}" for host, each in zip(hosts, found, strict=True)]
+
+    def _metadata(self) -> Any:
         try:
-            topics = self._client.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+            return self._client.list_topics(timeout=REQUEST_TIMEOUT_S)
         except KafkaException as error:
             raise UnavailableError(
                 f"cannot list the topics at {self._bootstrap_servers}: {error.args[0].str()}"
             ) from error
-        return {name: len(topic.partitions) for name, topic in topics.items()}
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
         """Return the id that each topic got when it was created (KIP-516).

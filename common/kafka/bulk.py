@@ -110,12 +110,21 @@ def read_committed(
     """Return all committed records of a topic, in order within each partition.
 
     Reads up to the high watermarks at the time of the call: the last stable offset would leave out
-    records after the start of an open transaction. Raises `UnavailableError` if nothing comes for
-    `stall_timeout_s`, as happens while such a transaction stays open. Starts again if records are
-    deleted meanwhile.
+    records after the start of an open transaction. Raises as `read_up_to`.
     """
     admin = Admin(config)
     ends = admin.high_watermarks([(topic, number) for number in range(partitions)])
+    return read_up_to(config, admin, ends, stall_timeout_s)
+
+
+def read_up_to(
+    config: Config, admin: Admin, ends: Mapping[Partition, int], stall_timeout_s: float = 30
+) -> list[RecordBatch]:
+    """Return all committed records of partitions up to their ends, and perhaps some after these.
+
+    Raises `UnavailableError` if nothing comes for `stall_timeout_s`, as happens while a transaction
+    stays open. Starts again if records are deleted meanwhile.
+    """
     lows = admin.oldest_offsets(list(ends))
     while True:
         try:
@@ -136,7 +145,7 @@ def read_range(
 ) -> Iterator[RecordBatch]:
     """Yield the committed records of a partition from offset `start` up to but not including `end`.
 
-    Raises `UnavailableError` as `read_committed` does.
+    Raises `UnavailableError` as `read_up_to` does.
     """
     place = (topic, partition)
     for batch in read_from(config, {place: start}, {place: end}, stall_timeout_s):
@@ -155,7 +164,7 @@ def read_from(
     """Yield committed records of partitions from their starts up to their ends, or forever.
 
     Fetches up to `most` records at a time (1 or more), and holds these in memory. The last batch
-    may go beyond the end. Raises `UnavailableError` as `read_committed` does.
+    may go beyond the end. Raises `UnavailableError` as `read_up_to` does.
     """
     with closing(PartitionReader(config, BULK_GROUP)) as reader:
         if ends is not None:

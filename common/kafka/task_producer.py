@@ -40,8 +40,8 @@ _SEND_QUEUE_RECORDS = 500_000
 _SEND_QUEUE_KBYTES = 262_144
 _BATCH_BYTES = 1_000_000
 _SMALLEST_MESSAGE_MAX_BYTES = 1000
-_END_KEY = b"end"
-"""Compacted topics refuse records without a key."""
+END_KEY = b"end"
+"""The key of a record that only shows where a partition ends. Compacted topics demand one."""
 
 
 class TaskProducer:
@@ -294,7 +294,7 @@ class TaskProducer:
         ends: dict[Partition, int] = {}
         for place in partitions:
             topic, number = place
-            self.send(topic, _END_KEY, None, 0, None, number, partial(_note_end, ends, place))
+            self.send(topic, END_KEY, None, 0, None, number, partial(note_end, ends, place))
         self._producer.flush(self._timeout_s)
         if len(ends) < len(partitions):
             raise self._producer.cause(KafkaException(KafkaError(KafkaError._STATE)))
@@ -362,9 +362,10 @@ def _note_offset(offsets: dict[str, int], error: KafkaError | None, message: Mes
         offsets[message.topic() or ""] = (message.offset() or 0) + 1
 
 
-def _note_end(
+def note_end(
     ends: dict[Partition, int], place: Partition, error: KafkaError | None, message: Message
 ) -> None:
+    """Record the offset of a record that shows where a partition ends, once it is delivered."""
     if error is None:
         ends[place] = message.offset() or 0
 

@@ -99,6 +99,7 @@ class Restore:
         self._former_versions = [deployment.version(n).pipeline for n in deployment.numbers]
         self._spreads = Spreads(folder, self._former, self._pipeline, lost)
         self.plan = RestorePlan(
+            config,
             admin,
             self._manifest,
             self._pipeline,

@@ -9,9 +9,11 @@ from msgspec import structs
 from rich.table import Table
 
 from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.every_broker import EveryBroker
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.renames import renames
@@ -65,6 +67,7 @@ class RestorePlan:
 
     def __init__(
         self,
+        config: Config,
         admin: Admin,
         manifest: Manifest,
         pipeline: Pipeline,
@@ -76,6 +79,7 @@ class RestorePlan:
         spreads: Spreads,
     ) -> None:
         """Find out; see `Restore` for the arguments, and for what it raises."""
+        self._config = config
         self._admin = admin
         self._spreads = spreads
         self._manifest = manifest
@@ -220,15 +224,18 @@ class RestorePlan:
                 "one: say where to begin in it by --sources (offsets, time, earliest or latest)"
             )
         places: list[Partition] = [(topic, number) for number in range(count)]
-        oldest, ends = self._admin.oldest_offsets(places), self._admin.stable_ends(places)
+        # By its end or by a time, a leader that is behind would give a place that is too early.
+        may_be_behind = how in (Sources.TIME, Sources.LATEST)
+        asked = EveryBroker(self._config, self._admin) if may_be_behind else self._admin
+        oldest, ends = self._admin.oldest_offsets(places), asked.stable_ends(places)
         for position in saved.positions:
             place = (topic, position.partition)
             if place not in ends:
                 raise ConfigError(
                     f"{topic} has {counted(count, 'partition')}, and the savepoint's topic had more"
                 )
-            wanted = self._wanted(how, position, place, oldest[place], ends[place])
-            if wanted > ends[place]:
+            wanted = _wanted(asked, how, position, place, oldest[place], ends[place])
+            if how is Sources.OFFSETS and wanted > ends[place]:
                 raise ConfigError(
                     f"{topic}[{position.partition}] ends at offset {ends[place]}, before offset "
                     f"{wanted} of the savepoint: its records are gone, or it is another topic"
@@ -247,18 +254,23 @@ class RestorePlan:
         source = self._pipeline.processor(id_).sources.get(name)
         return source is not None and source.history is not None
 
-    def _wanted(
-        self, how: Sources | None, position: SavedPosition, place: Partition, oldest: int, end: int
-    ) -> int:
-        match how:
-            case Sources.EARLIEST:
-                return oldest
-            case Sources.LATEST:
-                return end
-            case Sources.TIME if position.committed.time_ms >= 0:
-                after_ms = position.committed.time_ms + 1
-                found = self._admin.offsets_at([place], after_ms)[place]
-                return end if found is None else found
-            case Sources.TIME:
-                return oldest
-        return position.offset
+
+def _wanted(
+    asked: Admin | EveryBroker,
+    how: Sources | None,
+    position: SavedPosition,
+    place: Partition,
+    oldest: int,
+    end: int,
+) -> int:
+    match how:
+        case Sources.EARLIEST:
+            return oldest
+        case Sources.LATEST:
+            return end
+        case Sources.TIME if position.committed.time_ms >= 0:
+            found = asked.offsets_at([place], position.committed.time_ms + 1)[place]
+            return end if found is None else found
+        case Sources.TIME:
+            return oldest
+    return position.offset

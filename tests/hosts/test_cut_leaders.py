@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from kafka_pipeline.common.config.config import Config, load_config
-from kafka_pipeline.common.errors import EngineError
+from kafka_pipeline.common.errors import EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader
 from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka.every_broker import EveryBroker
+from kafka_pipeline.common.kafka.moving import RecordMover
 from kafka_pipeline.common.protocol.messages import ControlRecord
 from kafka_pipeline.common.topics import TopicSpec
 from tests.hosts.brokers import HostBrokers
@@ -73,6 +76,12 @@ def config(brokers: Brokers, tmp_path: Path) -> Config:
     return load_config(file)
 
 
+def as_seen_by(config: Config, broker: int) -> Config:
+    """Return a configuration that has this broker only."""
+    server = config.bootstrap_servers.split(",")[broker - 1]
+    return replace(config, kafka={"bootstrap.servers": server})
+
+
 def write(config: Config, value: bytes) -> None:
     deadline_s = time.monotonic() + TIMEOUT_S
     while True:
@@ -112,3 +121,31 @@ def test_readers_find_the_new_leader_while_the_old_one_still_answers(
         write(config, b"meanwhile")
         read_until(b"meanwhile")
         assert commands == records == [b"before", b"meanwhile"]
+
+
+def test_ends_are_sure_while_the_old_leader_still_answers(brokers: Brokers, config: Config) -> None:
+    """The clients that ask are given the address of the broker that is cut off, and no other."""
+    admin = Admin(config)
+    admin.ensure_topics([TopicSpec(ORDERS, 1, 3)])
+    admin.topic_ids([ORDERS])
+    write(config, b"before")
+    place = (ORDERS, 0)
+    with ExitStack() as stack:
+        cut = brokers.leader(1)
+        brokers.cut(cut, stack)
+        write(config, b"meanwhile")
+        behind = as_seen_by(config, cut)
+        known = Admin(behind).stable_ends([place])[place]
+        end = EveryBroker(behind, Admin(behind)).stable_ends([place])[place]
+        assert known < end == 4, "each record has a marker of its transaction"
+        assert proven_end(behind) == end
+
+
+def proven_end(config: Config) -> int:
+    """Return where the topic ends, as a mover says once brokers acknowledge its record."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return RecordMover(config, "mover").find_ends([(ORDERS, 0)])[ORDERS, 0]
+        except UnavailableError:
+            assert time.monotonic() < deadline_s

@@ -18,6 +18,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import read_range
 from kafka_pipeline.common.kafka.clients import FencedError, Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka.moving import RecordMover
 from kafka_pipeline.common.kafka.proven_ends import proven_ends
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.deployment.arc_contents import ArcContents
@@ -72,6 +73,21 @@ def test_end_is_where_the_fenced_writer_stopped_and_the_record_is_never_seen(job
     again = proven_ends(job.config, "writer", [state])[state]
     values = [v for batch in read_range(job.config, *state, 0, again) for v in batch.values]
     assert values == [b"v"]
+
+
+def test_a_mover_finds_ends_that_no_reader_sees_and_writes_on(job: Job) -> None:
+    places = [(job.names.state("P"), 0), (job.config.source_topic, 1)]
+    topic = places[0][0]
+    mover = RecordMover(job.config, "mover")
+    assert mover.find_ends(places) == dict.fromkeys(places, 0)
+    mover.write([(topic, b"k", b"v", 0, 1, [])])
+    # The record before and its marker, then the one that is committed, and its marker.
+    assert mover.find_ends(places) == {places[0]: 4, places[1]: 2}
+    values = [v for batch in read_range(job.config, topic, 0, 0, 4) for v in batch.values]
+    assert values == [b"v"]
+    RecordMover(job.config, "mover")
+    with pytest.raises(UnavailableError, match="the ends of topics are not sure"):
+        mover.find_ends(places)
 
 
 def test_arc_is_not_drained_although_a_leader_says_that_it_has_nothing(

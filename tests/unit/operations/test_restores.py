@@ -27,6 +27,7 @@ from kafka_pipeline.deployment.desired_state import (
     records,
 )
 from kafka_pipeline.operations.savepoints import restore as module
+from kafka_pipeline.operations.savepoints import restore_plan
 from kafka_pipeline.operations.savepoints.manifest import (
     FORMAT,
     Manifest,
@@ -291,13 +292,27 @@ def test_another_topic_needs_to_know_where_to_begin(
     folder: Path,
     tmp_path: Path,
     job: Job,
+    monkeypatch: pytest.MonkeyPatch,
     sources: Sources,
     expected: list[int],
 ) -> None:
-    target, admin = pipeline(config, tmp_path), FakeAdmin("another")
+    target, admin, every = pipeline(config, tmp_path), FakeAdmin("another"), FakeAdmin("another")
+    monkeypatch.setattr(restore_plan, "EveryBroker", lambda *_: every)
     with pytest.raises(ConfigError, match="say where to begin in it by --sources"):
         planned(config, folder, target, admin)
+    if sources in (Sources.TIME, Sources.LATEST):
+        # A leader that is cut off from the other brokers does not know all of the topic.
+        admin.end = 20
     assert offsets(planned(config, folder, target, admin, sources)) == expected
+
+
+def test_a_time_may_come_after_the_start_of_an_open_transaction(
+    config: Config, folder: Path, tmp_path: Path, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, admin = pipeline(config, tmp_path), FakeAdmin("another")
+    monkeypatch.setattr(restore_plan, "EveryBroker", lambda *_: admin)
+    admin.end = 55
+    assert offsets(planned(config, folder, target, admin, Sources.TIME)) == [60, 10]
 
 
 def test_source_with_other_partitions_is_refused_for_state_that_reads_it(

@@ -1,0 +1,68 @@
+"""What a redrive reads before it sends letters back, without a Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
+from kafka_pipeline.operations import redrive
+from kafka_pipeline.operations.dead_letters import Wanted, marker
+from kafka_pipeline.operations.redrive import DeadLetterTopics
+from tests.unit.operations.test_dead_letters import batch, errors
+
+LETTERS = batch([errors(0), errors(1)])
+NOTE = batch([marker("redriven", [0])], start=2)
+
+
+class Mover:
+    """Knows the end by a write, and keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written: list[OutputRecord] = []
+
+    def find_ends(self, places: list[Partition]) -> dict[Partition, int]:
+        return dict.fromkeys(places, 3)
+
+    def write(self, records: Iterable[OutputRecord]) -> None:
+        self.written += records
+
+
+@pytest.fixture
+def topics(monkeypatch: pytest.MonkeyPatch) -> DeadLetterTopics:
+    """Topics of which a leader that answers knows two letters, and not the note that follows."""
+
+    def read(_config: Any, _admin: Any, ends: Mapping[Partition, int]) -> list[RecordBatch]:
+        assert list(ends) == [("dead", 0)]
+        return [LETTERS, NOTE][: ends["dead", 0] - 1]
+
+    monkeypatch.setattr(redrive, "read_up_to", read)
+    made = DeadLetterTopics.__new__(DeadLetterTopics)
+    made.topics = {"Adder": "dead"}
+    parts = {
+        "_config": None,
+        "_existing": {"dead": 1, "arc": 2},
+        "_admin": SimpleNamespace(
+            high_watermarks=lambda places: dict.fromkeys(places, 2), delete_before=lambda _: None
+        ),
+    }
+    for name, part in parts.items():
+        setattr(made, name, part)
+    return made
+
+
+@pytest.mark.parametrize("act", ["redrive", "purge"])
+def test_letters_that_a_leader_does_not_know_to_be_dealt_with_are_left_alone(
+    topics: DeadLetterTopics, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    """A leader that is cut off from the other brokers answers that the topic ends before a note."""
+    mover = Mover()
+    monkeypatch.setattr(topics, "_mover", lambda: mover)
+    assert [letter.id.offset for letter in topics.find(Wanted())] == [0, 1]
+    assert getattr(topics, act)(Wanted()) == 1
+    notes = [headers for topic, *_, headers in mover.written if topic == "dead"]
+    assert notes == [marker("redriven" if act == "redrive" else "purged", [1])]
