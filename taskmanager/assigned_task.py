@@ -31,7 +31,7 @@ from kafka_pipeline.streams.stores.rocksdb_directory import (
     StoreUnavailableError,
 )
 from kafka_pipeline.taskmanager.background import BackgroundWork
-from kafka_pipeline.taskmanager.open_files import want_of_files
+from kafka_pipeline.taskmanager.open_files import AT_ITS_LIMIT, want_of_files
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext, TaskMemory
 from kafka_pipeline.taskmanager.standby_task import StandbyStart
 from kafka_pipeline.taskmanager.standstill import Standstill
@@ -128,8 +128,9 @@ class AssignedTask:
             case UserCodeError():
                 return Failure(FailureKind.NOT_MADE, str(error))
         if isinstance(error, _TRANSIENT):
-            words = filter(None, (self._own_words(error), want_of_files()))
-            return Failure(FailureKind.TRANSIENT, "; ".join(words))
+            want = want_of_files()
+            kind = FailureKind.NO_FILES if want == AT_ITS_LIMIT else FailureKind.TRANSIENT
+            return Failure(kind, "; ".join(filter(None, (self._own_words(error), want))))
         self.log.error("unexpected error", exc_info=error)
         with_values = self._context.config.log_record_values
         return Failure(FailureKind.TRANSIENT, reason(error, with_values=with_values))

@@ -21,6 +21,7 @@ _TASK = 20
 _THREAD = 20
 
 _REMEDY = "raise it (`ulimit -n`, or LimitNOFILE of systemd)"
+AT_ITS_LIMIT = f"the process has reached its limit of open files and sockets: {_REMEDY}"
 
 
 class OpenFiles:
@@ -79,7 +80,7 @@ def want_of_files() -> str:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
         if error.errno == errno.EMFILE:
-            return f"the process has reached its limit of open files and sockets: {_REMEDY}"
+            return AT_ITS_LIMIT
         if error.errno == errno.ENFILE:
             return "the host has reached its limit of open files: raise fs.file-max"
     return ""

@@ -91,6 +91,8 @@ class TaskEntry:
     """When a WAITING task starts."""
     restarts: int = 0
     reason: str = ""
+    no_files_since_ms: int | None = None
+    """Since when the task cannot start for want of open files."""
     equal_starts: int = 0
     """The number of starts in a row that user code has ended for the same reason."""
     has_committed: bool = False

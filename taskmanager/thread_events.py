@@ -14,6 +14,8 @@ class FailureKind(Enum):
 
     TRANSIENT = auto()
     """A new start may cure it."""
+    NO_FILES = auto()
+    """The process has reached its limit of open files. If that lasts, a new process may cure it."""
     NOT_MADE = auto()
     """Constructors, suppliers or `init` of user code failed. A new start helps only if they behave
     differently then."""
@@ -283,7 +285,8 @@ class ForgetTask:
 class EndProcess:
     """End the worker's process at once; the driver starts another one in its place.
 
-    Nothing else stops a commit or a call of user code that does not end.
+    Nothing else stops a commit or a call of user code that does not end, or closes the files that
+    user code has left open.
     """
 
     task: TaskId

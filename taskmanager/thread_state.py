@@ -58,6 +58,11 @@ HANG_TIMEOUTS = 2
 """A transaction is lost when it is open for longer than its timeout, and a commit that began just
 before may take as long again."""
 HANG_MARGIN_MS = 10_000
+NO_FILES_MS = 60_000
+"""How long a task waits for files before a process that has none left is ended."""
+LEAST_LIFE_MS = 600_000
+"""The least age of such a process. A younger one has not left files open for long: its limit is too
+low, and the next one would do no better."""
 MOST_PASSED_MS = 1000
 FENCED_WAIT_HEARTBEATS = 1.5
 
@@ -98,6 +103,8 @@ class PipelineThreadState:
         self._may_turn_inline = True
         """Whether this tick may begin another turn on the loop's thread."""
         self._now_ms = 0
+        self._began_ms: int | None = None
+        """When the process began, by its first tick."""
         self._passed_ms = 0
         """The time for which this process ran since the last check of calls and commits."""
         self.is_stopping = False
@@ -182,6 +189,8 @@ class PipelineThreadState:
         # This process may have been paused, which must not count against a call or commit.
         passed_ms = min(tick.now_ms - self._now_ms, MOST_PASSED_MS)
         self._now_ms = tick.now_ms
+        if self._began_ms is None:
+            self._began_ms = tick.now_ms
         silent_ms = tick.now_ms - tick.heard_ms
         if silent_ms > self._lease_ms:
             # By now, the JobManager has given the tasks to other owners, which have fenced these.
@@ -286,7 +295,7 @@ class PipelineThreadState:
 
     def _on_started(self, entry: TaskEntry, event: Started) -> None:
         self._move(entry, Phase.STARTING, Phase.IDLE)
-        entry.reason, entry.equal_starts = "", 0
+        entry.reason, entry.equal_starts, entry.no_files_since_ms = "", 0, None
         entry.has_own_thread = event.has_own_thread
         self._wake_in(entry, event.wake_in_ms)
         self._consider(entry)
@@ -351,6 +360,9 @@ class PipelineThreadState:
             if entry.equal_starts == MOST_EQUAL_STARTS:
                 self._fail(entry, f"{failure.reason}; {MOST_EQUAL_STARTS} starts ended so")
                 return
+        if failure.kind is FailureKind.NO_FILES and self._is_out_of_files(entry):
+            self._commands.append(EndProcess(entry.task, failure.reason))
+            return
         is_fenced = failure.kind is FailureKind.FENCED
         entry.backoff.count(self._now_ms, is_fenced, entry.has_committed)
         if entry.backoff.fenced >= FENCED_FOR_GOOD:
@@ -365,6 +377,13 @@ class PipelineThreadState:
         entry.due_ms = self._now_ms + delay_ms
         self._timed[entry.task] = None
         self._commands.append(RestartTask(entry.task, failure.reason, delay_ms))
+
+    def _is_out_of_files(self, entry: TaskEntry) -> bool:
+        """Whether the process is to be ended, as it has had no files for a task for too long."""
+        if entry.no_files_since_ms is None:
+            entry.no_files_since_ms = self._now_ms
+        age_ms = 0 if self._began_ms is None else self._now_ms - self._began_ms
+        return self._now_ms - entry.no_files_since_ms >= NO_FILES_MS and age_ms >= LEAST_LIFE_MS
 
     def _forget(self, entry: TaskEntry, reason: str) -> None:
         del self._entries[entry.task]

@@ -538,7 +538,7 @@ def test_task_that_starts_again_says_that_its_process_may_open_no_more_files(
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (failure.kind, failure.reason) == (
-        FailureKind.TRANSIENT,
+        FailureKind.NO_FILES,
         "no answer in 60 s; the process has reached its limit of open files and sockets: raise it "
         "(`ulimit -n`, or LimitNOFILE of systemd)",
     )

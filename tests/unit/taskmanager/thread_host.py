@@ -29,6 +29,7 @@ HEARTBEAT_MS, COMMIT_MS, BUDGET_MS = 1000, 100, 80
 MAX_PROCESS_MS = 5000
 TIMEOUT_MS = 15_000
 TRANSIENT = Failure(FailureKind.TRANSIENT, "a broker is away")
+NO_FILES = Failure(FailureKind.NO_FILES, "no sockets")
 FENCED = Failure(FailureKind.FENCED, "fenced: newer")
 EXPIRED = Failure(FailureKind.EXPIRED, "fenced: too old")
 FATAL = Failure(FailureKind.FATAL, "a right is missing")
