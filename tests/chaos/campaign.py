@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -26,7 +26,7 @@ class Campaign:
     If `broken` names a sabotage, the campaign ends as soon as a result, a state or an offset is
     wrong.
     `kind` determines the processors of the pipeline. `on_hosts` gives each part of the cluster a
-    host of its own.
+    host of its own. Brokers get the `broker_settings`.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class Campaign:
         records_per_s: int | None = None,
         *,
         on_hosts: bool = False,
+        broker_settings: Mapping[str, str | int] = {},
     ) -> None:
         self.rows: dict[str, Row] = {}
         self.problems: list[str] = []
@@ -51,6 +52,7 @@ class Campaign:
         self._kind = kind
         self._records_per_s = records_per_s
         self._on_hosts = on_hosts
+        self._broker_settings = broker_settings
         self._folder = folder
         self._seed = seed
         self._say = timeline.say
@@ -107,7 +109,14 @@ class Campaign:
             is_whole = True
             random = Random(f"{self._seed} cluster {self._clusters}")
             rig = (HostRig if self._on_hosts else Rig)(
-                folder, random, self._say, brokers, self._broken, self._kind, self._records_per_s
+                folder,
+                random,
+                self._say,
+                brokers,
+                self._broken,
+                self._kind,
+                self._records_per_s,
+                self._broker_settings,
             )
             with rig.open():
                 while fault is not None and is_whole:

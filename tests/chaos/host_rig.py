@@ -7,7 +7,7 @@ from itertools import cycle
 from pathlib import Path
 
 from kafka_pipeline.admin.daemons import Daemon
-from tests.chaos.rig import FIRST, REMEMBERS_WRITERS, TASK_MANAGERS, Rig, servers_setting
+from tests.chaos.rig import FIRST, TASK_MANAGERS, Rig, servers_setting
 from tests.hosts.brokers import HostBrokers
 from tests.hosts.network import Network
 
@@ -34,7 +34,7 @@ class HostRig(Rig):
         broker_hosts = [hosts[name] for name in brokers]
         self.workers = {tm_id: hosts[name] for tm_id, name in enumerate(workers)}
         self._job_manager_hosts = cycle([hosts[name] for name in job_managers])
-        return HostBrokers(self.folder / "kafka", broker_hosts, REMEMBERS_WRITERS)
+        return HostBrokers(self.folder / "kafka", broker_hosts, self.broker_settings)
 
     def _write_config_files(self) -> dict[int, Path]:
         kafka = servers_setting(self.cluster.named_servers)

@@ -130,6 +130,12 @@ REMEMBERS_WRITERS: Mapping[str, str | int] = {"producer.id.expiration.ms": 20 * 
 """A broker that was killed forgets the last batches of idempotent producers whose records have
 timestamps older than this, and then takes a batch twice. The records of the load are days old."""
 
+FAST_BROKERS: Mapping[str, str | int] = {
+    "broker.session.timeout.ms": 3000,
+    "broker.heartbeat.interval.ms": 500,
+}
+"""What docs/how-to/tune.md says of brokers that are to be missed soon."""
+
 
 class Rig:
     """One or three brokers, a JobManager, three TaskManagers, a writer and a reader.
@@ -149,6 +155,7 @@ class Rig:
         broken: str = "",
         kind: Kind = Kind.PLAIN,
         records_per_s: int | None = None,
+        broker_settings: Mapping[str, str | int] = {},
     ) -> None:
         """Choose names and ports; `open` starts everything. `broken` names a sabotage."""
         self.folder = folder
@@ -158,6 +165,7 @@ class Rig:
         self._broken = broken
         self.kind = kind
         self._records_per_s = records_per_s or RATES.get(kind, RECORDS_PER_S)
+        self.broker_settings = {**REMEMBERS_WRITERS, **broker_settings}
         self.link: Link | None = None
         self.small_disk: Path | None = None
         self.task_managers: dict[int, Daemon] = {}
@@ -278,12 +286,13 @@ class Rig:
     def _make_cluster(self) -> LocalCluster | HostBrokers:
         directory = self.folder / "kafka"
         if self.brokers > 1:
-            return LocalCluster(directory, num_brokers=self.brokers, settings=REMEMBERS_WRITERS)
+            settings = self.broker_settings
+            return LocalCluster(directory, num_brokers=self.brokers, settings=settings)
         port, controller_port, link_port = find_free(3)
         self.link = self._stack.enter_context(Link(link_port))
         names = {"PLAINTEXT": port, "LINK": link_port}
         listeners = [f"{name}://{LOOPBACK}:{number}" for name, number in names.items()]
-        settings: dict[str, str | int] = {
+        settings = {
             "listeners": ",".join([*listeners, f"CONTROLLER://{LOOPBACK}:{controller_port}"]),
             "advertised.listeners": ",".join([listeners[0], f"LINK://{LOOPBACK}:{self.link.port}"]),
             "listener.security.protocol.map": (
@@ -294,7 +303,7 @@ class Rig:
             # Without rules, everybody has all rights; `denied-access` adds some rules.
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "allow.everyone.if.no.acl.found": "true",
-            **REMEMBERS_WRITERS,
+            **self.broker_settings,
         }
         return LocalCluster(directory, port=port, settings=settings)
 
