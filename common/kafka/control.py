@@ -36,6 +36,7 @@ _SILENCE_S = 3.0
 _REPORT_TIMEOUT_MS = 5000
 _LOG_INTERVAL_S = 10.0
 _PROBE_S = 3.0
+_SCOUT_PATIENCE_S = 2.0
 _MOST_RECORDS = 1000
 MAX_RECORD_BYTES = 1_000_000
 """librdkafka's default for `message.max.bytes`."""
@@ -63,6 +64,8 @@ class ControlReader:
         follow_leaders(settings)
         self._consumer = ManagedConsumer(settings, _SILENCE_S)
         self._scout: Scout | None = None
+        self._asked_s = 0.0
+        """When the scout was sent."""
         self._errors = _ErrorLog()
         self.ends: dict[str, int] = {}
         """The end offset of each topic at the start: later records were written since."""
@@ -93,10 +96,15 @@ class ControlReader:
         return records
 
     def look_for_end(self) -> None:
-        """Ask a broker where the topics end now, if no such request is in progress."""
-        if self._scout is None or self._scout.is_back:
+        """Ask a broker where the topics end now, unless such a request is under way.
+
+        After two seconds, the next broker is asked: this one may be dead, or cut off from here.
+        """
+        is_due = self._scout is None or self._scout.is_back
+        if is_due or time.monotonic() - self._asked_s > _SCOUT_PATIENCE_S:
             self._dismiss_scout()
             self._scout = self._consumer.send_scout(self.positions)
+            self._asked_s = time.monotonic()
 
     @property
     def is_at_end(self) -> bool:

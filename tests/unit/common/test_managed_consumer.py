@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from kafka_pipeline.common.kafka import control, managed_consumer, stall_watch
 from kafka_pipeline.common.kafka.clients import Partition
@@ -344,6 +345,42 @@ def test_control_reader_is_at_the_end_once_it_has_read_what_was_there_when_it_lo
     assert reader.is_at_end
     reader.close()
     assert scout.closed.wait(10)
+
+
+class Silent(FakeConsumer):
+    """Its broker is dead, so it waits for an answer until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.released = threading.Event()
+
+    def offsets_for_times(
+        self, partitions: list[TopicPartition], timeout: float
+    ) -> list[TopicPartition]:
+        assert self.released.wait(20)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+def test_control_reader_asks_another_broker_for_the_end_after_two_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, dead, scout = FakeConsumer([]), Silent(), FakeConsumer([])
+    scout.ends[LINES] = 7
+    give_clients(monkeypatch, client, dead, scout)
+    now_s = [100.0]
+    monkeypatch.setattr(control, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    reader = control_reader(monkeypatch)
+    reader.look_for_end()
+    asked = reader._scout
+    now_s[0] += 1.9
+    reader.look_for_end()
+    assert reader._scout is asked
+    now_s[0] += 0.2
+    reader.look_for_end()
+    wait_until(lambda: reader.is_at_end)
+    dead.released.set()
+    assert dead.closed.wait(10)
+    reader.close()
 
 
 def test_control_topic_that_was_made_again_is_read_though_its_offsets_are_low(
