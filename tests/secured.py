@@ -34,6 +34,8 @@ _OPERATIONS = {
     "Write": AclOperation.WRITE,
     "Create": AclOperation.CREATE,
     "Delete": AclOperation.DELETE,
+    "Alter": AclOperation.ALTER,
+    "AlterConfigs": AclOperation.ALTER_CONFIGS,
     "Describe": AclOperation.DESCRIBE,
     "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
 }
