@@ -243,13 +243,18 @@ class TaskManagerDaemon:
         for _ in range(self._events.qsize()):
             self._handle(self._events.get_nowait())
         self._handle(Tick(int(time.monotonic() * 1000)))
-        self._log_doubt()
+        self._pass_on_doubt()
         self._wait.look(time.monotonic(), waits=not self._state.is_registered)
 
-    def _log_doubt(self) -> None:
+    def _pass_on_doubt(self) -> None:
+        """Log that this TaskManager begins to doubt that its tasks are its own, or is sure again.
+
+        The workers learn of it at once: half a heartbeat later, all starts would have waited.
+        """
         if self._state.contact.is_sure is self._was_sure:
             return
         self._was_sure = self._state.contact.is_sure
+        self._ping()
         if self._was_sure:
             self._log.info("all commands are read: tasks may start again")
         else:

@@ -68,6 +68,22 @@ def test_what_this_host_lacks_is_reported_before_kafka_is_asked(
         TaskManagerDaemon(few, 0, 2, StopSignals(), Monitoring(few))
 
 
+def test_workers_learn_at_once_whether_their_tasks_may_start() -> None:
+    daemon = TaskManagerDaemon.__new__(TaskManagerDaemon)
+    contact, pings = SimpleNamespace(is_sure=True), list[bool]()
+    parts = {
+        "_state": SimpleNamespace(contact=contact),
+        "_channel": SimpleNamespace(ping=pings.append),
+        "_log": SimpleNamespace(info=lambda _: None, warning=lambda _: None),
+    }
+    for name, part in parts.items():
+        setattr(daemon, name, part)
+    for is_sure in (True, False, False, True, True):
+        contact.is_sure = is_sure
+        daemon._pass_on_doubt()
+    assert pings == [False, True]
+
+
 class Watched:
     """A TaskManager's daemon with one thread, as far as its pages look at it."""
 
