@@ -23,9 +23,9 @@ BATCHES = st.lists(
 )
 
 
-def written(built: StreamsBuilder, batches: Sequence[Rows]) -> list[list[tuple[str, str | None]]]:
+def written(built: StreamsBuilder, batches: Sequence[Rows]) -> list[Rows]:
     """Return what a topology writes for each batch that it reads, as keys and values."""
-    found = []
+    found = list[Rows]()
     with TopologyTestDriver(built) as driver:
         topic = driver.create_input_topic("in", serdes.string, serdes.string)
         results = driver.create_output_topic("out", serdes.string, serdes.string)
