@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -22,6 +22,7 @@ from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 from kafka_pipeline.streams.pipeline.load import load_pipeline
+from tests.in_process import run_pipeline
 
 START_TIMEOUT_S = 120.0
 END_TIMEOUT_S = 20.0
@@ -96,17 +97,7 @@ class Engine:
         The name may be of two words, as that of `savepoint create`.
         """
         files = [self.config_file, self._pipeline_file] if with_pipeline else [self.config_file]
-        done = subprocess.run(
-            [command_path("pipeline"), *name.split(), *files, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            timeout=START_TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, f"{name} ended with {done.returncode}:\n{done.stdout}"
-        return done.stdout
+        return run_pipeline(*name.split(), *map(str, files), *arguments)
 
     def start_task_manager(
         self,
@@ -273,6 +264,17 @@ def all_run(task_managers: Iterable[int]) -> Callable[[ClusterStatus], bool]:
         return status.all_run and owners == wanted
 
     return condition
+
+
+def workers(log_file: Path) -> list[int]:
+    """Return the processes of all PipelineThreads that a TaskManager has logged, oldest first."""
+    pids = re.findall(r"PipelineThread runs .*pid=([0-9]+)", log_file.read_text())
+    return [int(pid) for pid in pids]
+
+
+def kill_worker(task_manager: Daemon) -> None:
+    """Kill the process of the last PipelineThread that started; another one takes its place."""
+    os.kill(workers(task_manager.log_file)[-1], signal.SIGKILL)
 
 
 def signal_session(daemon: Daemon, number: signal.Signals) -> None:

@@ -19,6 +19,7 @@ from kafka_pipeline.admin.daemons import Daemon, command_path
 from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.kafka.data import PartitionReader
 from tests.engine import START_TIMEOUT_S, Engine, all_run, engine, signal_session
+from tests.in_process import run_pipeline
 from tests.steady_load import KEYS, Writer, check_counts, counts_by_key, wait_for_counts
 
 pytestmark = pytest.mark.integration
@@ -72,7 +73,7 @@ def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
 
 @dataclass
 class Changing:
-    """A job that runs on two TaskManagers, and how many rounds of records were written to it."""
+    """A job that runs on TaskManager 0, and how many rounds of records were written to it."""
 
     job: Engine
     rounds: int = 0
@@ -84,16 +85,19 @@ def changing(
 ) -> Iterator[Changing]:
     """A job that tests change one after the other; to start one takes longer than any change."""
     folder = tmp_path_factory.mktemp("changing")
-    with engine(folder, bootstrap_servers, f"changing_{os.getpid()}", CHAIN, **SETTINGS) as made:
-        run(made, threads=1)
+    settings = SETTINGS | {"tm_number": 1}
+    with engine(folder, bootstrap_servers, f"changing_{os.getpid()}", CHAIN, **settings) as made:
+        made.start_job_manager()
+        made.start_task_manager(0)
+        made.wait_until(all_run([0]))
         yield Changing(made)
 
 
-def run(job: Engine, threads: int = 2) -> Daemon:
-    """Run the job on two TaskManagers; each of their threads starts a Spark."""
+def run(job: Engine) -> Daemon:
+    """Run the job on two TaskManagers."""
     job_manager = job.start_job_manager()
     for tm_id in (0, 1):
-        job.start_task_manager(tm_id, threads)
+        job.start_task_manager(tm_id)
     job.wait_until(all_run([0, 1]))
     return job_manager
 
@@ -130,9 +134,7 @@ def versions(job: Engine) -> dict[int, tuple[str, str]]:
 
 def check_that_it_was_rolled_back(job: Engine, good: int = 1) -> None:
     """Assert that the version after the good one was rolled back, and that the job says so."""
-    status = job.wait_until(
-        lambda status: all_run([0, 1])(status) and bool(status.job_manager.findings)
-    )
+    status = job.wait_until(lambda status: status.all_run and bool(status.job_manager.findings))
     assert {info.task.processor for info in status.tasks} == {"Forwarder", "Adder", "Counter"}
     (finding,) = status.job_manager.findings
     assert f"version {good + 1} was rolled back to version {good}: Prices_" in finding
@@ -215,21 +217,14 @@ def test_job_goes_on_after_a_savepoint_and_goes_back_to_it(
         writer.go_on(80)
     rounds = writer.rounds
     check_counts(job, rounds)
-    (listed,) = json.loads(
-        subprocess.run(
-            [command_path("pipeline"), "savepoint", "list", str(tmp_path), "--json"],
-            capture_output=True,
-            check=True,
-            timeout=60,
-        ).stdout
-    )
+    (listed,) = json.loads(run_pipeline("savepoint", "list", str(tmp_path), "--json"))
     assert listed["job"] == job.config.job_name
 
     said = job.run_command("savepoint restore", str(folder), "--yes")
     assert f"done: version {current} is the pipeline of the job" in said
     # What came after the savepoint is counted again, from the state of the savepoint on.
     assert len(counts_by_key(job)) == KEYS
-    job.wait_until(all_run([0, 1]))
+    job.wait_until(all_run([0]))
     wait_for_counts(job, rounds, rounds)
 
 

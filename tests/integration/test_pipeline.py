@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import signal
 import threading
 import time
@@ -19,7 +18,7 @@ from kafka_pipeline.admin.broker.local_cluster import LocalCluster
 from kafka_pipeline.admin.daemons import Daemon
 from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.kafka.bulk import Row
-from tests.engine import START_TIMEOUT_S, Engine, all_run, engine, signal_session
+from tests.engine import START_TIMEOUT_S, Engine, all_run, engine, signal_session, workers
 
 pytestmark = pytest.mark.integration
 
@@ -149,13 +148,13 @@ def test_killed_workers_are_started_again(sample: Engine) -> None:
     sample.start_job_manager()
     task_manager = sample.start_task_manager(0)
     sample.wait_until(all_run([0]))
-    pids = _worker_pids(task_manager.log_file)
+    pids = workers(task_manager.log_file)
     with Load(sample, 40_000, seconds=6) as load:
         time.sleep(1)
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
     check(sample, load.rows)
-    assert len(_worker_pids(task_manager.log_file)) == 2 * len(pids)
+    assert len(workers(task_manager.log_file)) == 2 * len(pids)
 
 
 def test_tasks_go_on_without_a_job_manager_and_the_next_one_adopts_them(running: Running) -> None:
@@ -186,7 +185,7 @@ def test_the_second_job_manager_leads_and_the_first_one_ends(running: Running) -
 def test_a_task_manager_killed_under_load_loses_and_repeats_nothing(running: Running) -> None:
     """Its tasks run elsewhere after three heartbeats, and the results are exact."""
     job = running.job
-    victim = job.start_task_manager(1, threads=1)  # each thread starts a Spark
+    victim = job.start_task_manager(1, threads=1)
     job.wait_until(all_run([0, 1]))
     with Load(job, 60_000, seconds=8) as load:
         time.sleep(2)
@@ -255,11 +254,6 @@ def test_a_broker_that_restarts_under_load_costs_time_only(tmp_path: Path) -> No
             check(sample, rows)
     finally:
         cluster.stop()
-
-
-def _worker_pids(log_file: Path) -> list[int]:
-    pids = re.findall(r"PipelineThread runs .*pid=([0-9]+)", log_file.read_text())
-    return [int(pid) for pid in pids]
 
 
 def _records_in(status: ClusterStatus) -> int:

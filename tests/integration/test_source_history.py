@@ -1,22 +1,25 @@
-"""A source whose first records are in a table alone, in a job that is killed on the way."""
+"""A source whose first records are in a table alone, in a task whose process is killed."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.common.process.fault_points import DIRECTORY_VARIABLE
 from kafka_pipeline.streams.partitioning import default_partition
-from tests.engine import Engine, engine, signal_session
+from kafka_pipeline.streams.pipeline.load import load_pipeline
+from tests.engine import Engine, engine, kill_worker
+from tests.tasks import Job, Record, run_once
 
 pytestmark = pytest.mark.integration
 
@@ -26,10 +29,10 @@ LEFT = 30
 """How many records of partition 0 are both in the table and in the topic."""
 COLUMNS = "record_columns: {key: k, timestamp: at, partition: p, offset: o}"
 WRITER = f"""
-- id: Orders
+- id: P
   type: table
   format: delta
-  path: lake/orders
+  path: PATH
   schema: "n BIGINT NOT NULL, name STRING"
   {COLUMNS}
   commit_interval_ms: 200
@@ -46,8 +49,26 @@ def value(n: int) -> dict[str, object]:
     return {"n": n, "name": None if n % 3 == 0 else f"ä{n}"}
 
 
-def write(job: Engine, numbers: range) -> None:
-    job.write((key(n), json.dumps(value(n)).encode()) for n in numbers)
+def write(job: Job, numbers: range) -> None:
+    # Brokers of tests soon delete what is old.
+    now = wall_clock_ms()
+    job.write(
+        *(Record(key(n), encoded(n), now, None, default_partition(key(n), 2)) for n in numbers)
+    )
+
+
+def encoded(n: int) -> bytes:
+    return json.dumps(value(n)).encode()
+
+
+def write_table(job: Job, pipeline: Path, path: Path) -> None:
+    """Have the tasks of a table write what is in the topic."""
+    job.config = replace(job.config, tables=TableSettings(write_paths=(str(path.parent),)))
+    pipeline.write_text(WRITER.replace("PATH", str(path)))
+    (processor,) = load_pipeline(pipeline, job.config).processors
+    for partition in (0, 1):
+        run_once(job.task(job.replica(processor.spec, partition=partition)))
+    assert DeltaTable(str(path)).count() == IN_TABLE
 
 
 def until(condition: object, job: Engine) -> None:
@@ -58,61 +79,54 @@ def until(condition: object, job: Engine) -> None:
         time.sleep(0.1)
 
 
-def test_each_record_counts_once_although_task_managers_are_killed_at_the_seam(
-    tmp_path: Path, bootstrap_servers: str
+def test_each_record_counts_once_although_its_process_is_killed_at_the_seam(
+    tmp_path: Path, bootstrap_servers: str, job: Job
 ) -> None:
-    folders = writing, reading, faults = [tmp_path / name for name in ("a", "b", "faults")]
-    for folder in folders:
+    reading, faults = (tmp_path / name for name in ("reading", "faults"))
+    for folder in (reading, faults):
         folder.mkdir()
-    one, two = f"history_a_{os.getpid()}", f"history_b_{os.getpid()}"
-    lake = writing / "lake"
-    fast = {"tm_number": 1, "heartbeat_interval_ms": 500, "commit_interval_ms": 50}
-    with engine(writing, bootstrap_servers, one, WRITER, tables="{write_paths: [lake]}") as job:
-        job.start_job_manager()
-        job.start_task_manager(0, 1)
-        write(job, range(IN_TABLE))
-        path = str(lake / "orders")
-        until(
-            lambda: DeltaTable.is_deltatable(path) and DeltaTable(path).count() == IN_TABLE,
-            job,
-        )
-    topic = job.config.source_topic
+    lake, topic = tmp_path / "lake", job.config.source_topic
+    write(job, range(IN_TABLE))
+    write_table(job, tmp_path / "writer.yaml", lake / "orders")
     in_table = Counter(default_partition(key(n), 2) for n in range(IN_TABLE))
     write(job, range(IN_TABLE, IN_TABLE + LATER))
     cut = [TopicPartition(topic, n, in_table[n] - (LEFT if n == 0 else 0)) for n in (0, 1)]
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    for done in admin.delete_records(cut).values():
+    for done in job.admin_client.delete_records(cut).values():
         done.result(30)
 
     pipeline = f"""
 sources:
   orders:
     topic: {topic}
-    history: {{format: delta, path: {path}, written_by: {one}/Orders, {COLUMNS}}}
-sinks: {{copies: copies_{two}}}
+    history: {{format: delta, path: {lake}/orders, written_by: {job.config.job_name}/P, {COLUMNS}}}
+sinks: {{copies: copies_{topic}}}
 processors:
 - {{id: Count, type: count, from: [orders], to: [sink]}}
 - {{id: Copy, type: forward, from: [orders], to: [copies]}}
 """
-    tables = f"{{paths: [{lake}]}}"
-    with engine(reading, bootstrap_servers, two, pipeline, tables=tables, **fast) as job:
-        job.start_job_manager()
-        for point in POINTS:
-            (faults / point).write_text("stop")
-            running = job.start_task_manager(0, 1, {DIRECTORY_VARIABLE: str(faults)})
-            until((faults / f"{point}.taken").exists, job)
-            signal_session(running, signal.SIGKILL)
-        job.start_task_manager(0, 1)
+    settings = {"tm_number": 1, "heartbeat_interval_ms": 500, "commit_interval_ms": 50}
+    settings |= {"tables": f"{{paths: [{lake}]}}"}
+    name = f"history_{os.getpid()}"
+    with engine(reading, bootstrap_servers, name, pipeline, **settings) as made:
+        made.start_job_manager()
+        (faults / POINTS[0]).write_text("stop")
+        running = made.start_task_manager(0, 1, {DIRECTORY_VARIABLE: str(faults)})
+        for point, then in zip(POINTS, (*POINTS[1:], None), strict=True):
+            until((faults / f"{point}.taken").exists, made)
+            if then is not None:
+                (faults / then).write_text("stop")
+            kill_worker(running)
         numbers = [
             n for p in (0, 1) for n in range(IN_TABLE + LATER) if default_partition(key(n), 2) == p
         ]
-        job.wait_until_done(dict.fromkeys([job.config.sink_topic, f"copies_{two}"], len(numbers)))
+        sink, copies = made.config.sink_topic, f"copies_{topic}"
+        made.wait_until_done(dict.fromkeys([sink, copies], len(numbers)))
 
-        copies = [(k, json.loads(v or b"")) for k, v in job.read(f"copies_{two}")]
-        assert copies == [(key(n), value(n)) for n in numbers]
+        found = [(k, json.loads(v or b"")) for k, v in made.read(copies)]
+        assert found == [(key(n), value(n)) for n in numbers]
         counts = Counter[bytes]()
         expected = []
         for n in numbers:
             counts[key(n)] += 1
             expected.append((key(n), b"%d" % counts[key(n)]))
-        assert job.read(job.config.sink_topic) == expected
+        assert made.read(sink) == expected

@@ -1,9 +1,8 @@
-"""Tables that a job writes while its TaskManager is killed, as others count their rows."""
+"""Tables that a job writes while its process is killed, as others count their rows."""
 
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.exc import OperationalError
 
 from kafka_pipeline.common.process.fault_points import DIRECTORY_VARIABLE
-from tests.engine import Engine, engine, signal_session
+from tests.engine import Engine, engine, kill_worker
 from tests.object_store.server import BUCKET, ObjectStore
 from tests.postgres import PASSWORD, USER, Database
 from tests.rest_catalog.server import RestCatalog
@@ -152,7 +151,7 @@ def check(
     upserts: bool,
     **settings: object,
 ) -> None:
-    """Kill the TaskManager before and after a commit of the table, and count what is there."""
+    """Kill the process before and after a commit of the table, and count what is there."""
     faults = folder / "faults"
     faults.mkdir()
     environment = {DIRECTORY_VARIABLE: str(faults), "SHOP_USER": USER, "SHOP_PASSWORD": PASSWORD}
@@ -168,8 +167,7 @@ def check(
             (faults / "new").rename(faults / point)
             write(job, 1 + round_ * RECORDS)
             wait_until((faults / f"{point}.taken").exists, job)
-            signal_session(running, signal.SIGKILL)
-            running = job.start_task_manager(0, 1, environment)
+            kill_worker(running)
         count = (1 + len(POINTS)) * RECORDS
         job.wait_until_done({job.names.dead_letter("Orders"): count // POISON})
         good = {n for n in range(1, 1 + count) if n % POISON}
@@ -182,7 +180,7 @@ def check(
 
 
 @pytest.mark.parametrize("upserts", long_but_the_first([False, True]))
-def test_each_record_is_in_a_delta_table_once_although_a_task_manager_is_killed(
+def test_each_record_is_in_a_delta_table_once_although_its_process_is_killed(
     tmp_path: Path, bootstrap_servers: str, upserts: bool
 ) -> None:
     check(
@@ -202,7 +200,7 @@ def test_each_record_is_in_a_delta_table_once_although_a_task_manager_is_killed(
     [("iceberg", ICEBERG, in_iceberg), ("parquet", PARQUET, in_parquet)],
     ids=["iceberg", "parquet"],
 )
-def test_each_record_is_in_a_table_once_although_a_task_manager_is_killed(
+def test_each_record_is_in_a_table_once_although_its_process_is_killed(
     tmp_path: Path,
     bootstrap_servers: str,
     name: str,
@@ -230,7 +228,7 @@ def in_store(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.long
 @pytest.mark.usefixtures("in_store")
 @pytest.mark.parametrize("upserts", [False, True])
-def test_each_record_is_in_a_delta_table_in_s3_once_although_a_task_manager_is_killed(
+def test_each_record_is_in_a_delta_table_in_s3_once_although_its_process_is_killed(
     tmp_path: Path, bootstrap_servers: str, upserts: bool
 ) -> None:
     place = f"s3://{BUCKET}/{tmp_path.name}/orders"
@@ -247,7 +245,7 @@ def test_each_record_is_in_a_delta_table_in_s3_once_although_a_task_manager_is_k
 
 @pytest.mark.long
 @pytest.mark.usefixtures("in_store")
-def test_each_record_is_in_a_table_of_a_rest_catalog_once_although_a_task_manager_is_killed(
+def test_each_record_is_in_a_table_of_a_rest_catalog_once_although_its_process_is_killed(
     tmp_path: Path, bootstrap_servers: str, rest_catalog: RestCatalog
 ) -> None:
     table = f"{tmp_path.name}.orders"
@@ -268,7 +266,7 @@ def test_each_record_is_in_a_table_of_a_rest_catalog_once_although_a_task_manage
 
 @pytest.mark.long
 @pytest.mark.parametrize("upserts", [True, False])
-def test_each_record_is_in_postgresql_once_although_a_task_manager_is_killed(
+def test_each_record_is_in_postgresql_once_although_its_process_is_killed(
     tmp_path: Path, bootstrap_servers: str, database: Database, upserts: bool
 ) -> None:
     check(
