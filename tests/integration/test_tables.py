@@ -138,7 +138,7 @@ def wait_until(condition: Callable[[], bool], job: Engine) -> None:
     until_s = time.monotonic() + MOST_WAIT_S
     while not condition():
         assert time.monotonic() < until_s, job.logs()
-        time.sleep(0.1)
+        time.sleep(0.5)  # to read a table takes the processor from those who write it
 
 
 def check(

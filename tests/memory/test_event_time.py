@@ -47,12 +47,12 @@ def test_what_is_late_hangs_on_the_source_partition_alone(seeds: range) -> None:
         live(seed)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", long_but_the_first(range(8), short=3))
 def test_the_same_with_stores_on_disk(seed: int, tmp_path: Path) -> None:
     live(seed, tmp_path)
 
 
-@pytest.mark.parametrize("seed", long_but_the_first(range(30), short=8))
+@pytest.mark.parametrize("seed", long_but_the_first(range(30), short=4))
 def test_tasks_that_look_up_rows_of_each_other_do_not_wait_for_ever(seed: int) -> None:
     world = EventTimeWorld(seed, looks_up=True)
     world.live()

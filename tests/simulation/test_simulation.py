@@ -170,7 +170,7 @@ def test_fifty_taskmanagers_and_a_thousand_tasks(threads: tuple[int, ...]) -> No
     live(0, Scale(threads, processors=10, parallelism=100))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", long_but_the_first(range(20), short=5))
 def test_joins_and_graceful_leaves_never_take_a_task_from_the_living(seed: int) -> None:
     random = Random(seed)
     cluster = Cluster(random, Scale((1, 2, 1, 3), processors=3, parallelism=4))
@@ -193,7 +193,7 @@ def test_joins_and_graceful_leaves_never_take_a_task_from_the_living(seed: int) 
     cluster.check_converged()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", long_but_the_first(range(20), short=5))
 def test_restarted_jobmanager_leaves_every_task_where_it_runs(seed: int) -> None:
     random = Random(seed)
     cluster = Cluster(random, Scale((2, 1, 3), processors=3, parallelism=4))
@@ -213,7 +213,7 @@ def test_restarted_jobmanager_leaves_every_task_where_it_runs(seed: int) -> None
     cluster.check_converged()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", long_but_the_first(range(20), short=5))
 def test_restarted_jobmanager_starts_edited_and_failed_tasks_again_though_writes_fail(
     seed: int,
 ) -> None:
@@ -231,7 +231,7 @@ def test_restarted_jobmanager_starts_edited_and_failed_tasks_again_though_writes
     assert not any(process.failed_ms for process in cluster.live_taskmanagers)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", long_but_the_first(range(20), short=5))
 def test_kafka_that_was_away_moves_no_task(seed: int) -> None:
     random = Random(seed)
     cluster = three_at_work(random)
@@ -244,7 +244,7 @@ def test_kafka_that_was_away_moves_no_task(seed: int) -> None:
     cluster.check_converged()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", long_but_the_first(range(20), short=5))
 def test_paused_jobmanager_does_not_disturb_anybody(seed: int) -> None:
     random = Random(seed)
     cluster = Cluster(random, Scale((2, 1, 3), processors=3, parallelism=4))
@@ -260,7 +260,7 @@ def test_paused_jobmanager_does_not_disturb_anybody(seed: int) -> None:
     cluster.check_converged()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", long_but_the_first(range(20), short=5))
 def test_commands_that_take_long_are_not_repeated(seed: int) -> None:
     """The JobManager then reads reports late, which were written before the commands came."""
     random = Random(seed)
@@ -275,7 +275,7 @@ def test_commands_that_take_long_are_not_repeated(seed: int) -> None:
     cluster.check_converged()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", long_but_the_first(range(20), short=5))
 def test_taskmanager_whose_host_was_silent_fences_nobody(seed: int) -> None:
     random = Random(seed)
     cluster = three_at_work(random)

@@ -22,6 +22,7 @@ from kafka_pipeline.streams.debezium import (
 )
 from kafka_pipeline.streams.errors import SerializationError
 from kafka_pipeline.streams.kept_changes import KEPT, Kept, step
+from tests.tiers import long_but_the_first
 
 PLACEHOLDER = "__debezium_unavailable_value"
 
@@ -361,7 +362,7 @@ def test_a_value_that_is_not_known_is_refused(before: list[Change]) -> None:
         passed(*before, change("u", {"id": 1, "doc": PLACEHOLDER}, 2))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", long_but_the_first(range(30), short=10))
 def test_the_table_equals_the_database_whatever_the_connector_repeats(seed: int) -> None:
     """The connector starts again at random places, and goes on from an earlier position."""
     random = Random(seed)

@@ -19,6 +19,7 @@ from kafka_pipeline.streams.stores.resources import StoreResources
 from kafka_pipeline.taskmanager.running_task import RunningTask
 from kafka_pipeline.taskmanager.shared_consumers import End, FetchedRecords, Lost, SharedConsumers
 from kafka_pipeline.taskmanager.task_stores import TaskStores
+from tests.tiers import long_but_the_first
 from tests.unit.taskmanager import fakes
 from tests.unit.taskmanager.fakes import FakeClients
 
@@ -411,7 +412,7 @@ def test_nothing_is_read_when_the_last_task_has_gone(rig: Rig) -> None:
     assert rig.in_use == 0
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", long_but_the_first(range(300), short=60))
 def test_each_offset_comes_once_in_ascending_order_whatever_happens(seed: int) -> None:
     random = Random(seed)
     rig = Rig()

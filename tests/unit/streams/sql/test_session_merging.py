@@ -9,6 +9,7 @@ import pytest
 
 from kafka_pipeline.streams.dsl.windows import SessionWindows
 from kafka_pipeline.streams.sql.session_merging import RecordOrder, Session, SessionsOfKey
+from tests.tiers import long_but_the_first
 
 GAP_MS, GRACE_MS = 10, 5
 WINDOWS = SessionWindows(GAP_MS, GRACE_MS)
@@ -56,7 +57,7 @@ def test_session_that_has_closed_is_not_continued() -> None:
     assert sessions.found == [Session(100, 110, [0]), Session(115, 115, [1])]
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", long_but_the_first(range(200), short=50))
 def test_sessions_are_those_of_a_search_through_all(seed: int) -> None:
     chance = random.Random(seed)
     sessions, model = SessionsOfKey(WINDOWS, []), list[Session]()
