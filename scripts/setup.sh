@@ -67,19 +67,34 @@ quietly() {
   return "$status"
 }
 
-pip_install() {
-  # Python compiles a module when it is first imported. Pip would compile all of them, one after the
-  # other, and most are never imported.
-  quietly "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input --no-deps \
-    --no-compile "$@"
+# Runs pip. Python compiles a module when it is first imported. Pip would compile all of them, one
+# after the other, and most are never imported.
+run_pip() {
+  local command=$1
+  shift
+  quietly "$VENV/bin/python" -m pip "$command" --disable-pip-version-check --no-input --no-deps "$@"
 }
 
 # Installs what a lock lists. A file with another digest is an error.
-install_lock() {
-  # Without isolation, the locked setuptools builds what is no wheel, which is pyspark alone. With
-  # PEP 517, pip caches that wheel. It is 420 MB of jars, and to compress those again takes 15 s.
-  pip_install --require-hashes --use-pep517 --no-build-isolation \
-    --config-settings=--build-option=--compression=stored -r "$1"
+install_lock() { run_pip install --no-compile --require-hashes -r "$1"; }
+
+# Installs requirements.lock. No wheel of pyspark is published, and to build it keeps one processor
+# busy for as long as the other needs for all other packages.
+install_requirements() {
+  local parts status=0 build
+  parts=$(mktemp -d)
+  sed -n '/^pyspark==/,/[^\\]$/p' requirements.lock >"$parts/build.txt"
+  sed '/^pyspark==/,/[^\\]$/d' requirements.lock >"$parts/install.txt"
+  # Without isolation, the locked setuptools builds it. With PEP 517, pip caches the wheel. It is
+  # 420 MB of jars, and to compress those again takes 15 s.
+  run_pip wheel --require-hashes --use-pep517 --no-build-isolation \
+    --config-settings=--build-option=--compression=stored -r "$parts/build.txt" -w "$parts" &
+  build=$!
+  install_lock "$parts/install.txt" || status=$?
+  wait "$build" || status=$?
+  ((status != 0)) || run_pip install --no-compile --no-index "$parts"/pyspark-*.whl || status=$?
+  rm -rf "$parts"
+  return "$status"
 }
 
 main() {
@@ -111,9 +126,9 @@ run_command(find_java)()'
   fi
   say "installing the packages of requirements.lock, 1.4 GB, some minutes the first time…"
   install_lock locks/build.lock
-  install_lock requirements.lock
+  install_requirements
   say "installing the project…"
-  pip_install --no-build-isolation -e .
+  run_pip install --no-compile --no-build-isolation -e .
   say "making an archive of Spark's classes, so that Spark starts in half the time…"
   quietly "$VENV/bin/python" -m kafka_pipeline.streams.sql.class_archive || say "going on without it"
   wanted_stamp >"$STAMP.part"

@@ -105,9 +105,8 @@ processors:
 - {{id: Copy, type: forward, from: [orders], to: [copies]}}
 """
     settings = {"tm_number": 1, "heartbeat_interval_ms": 500, "commit_interval_ms": 50}
-    settings |= {"tables": f"{{paths: [{lake}]}}"}
-    name = f"history_{os.getpid()}"
-    with engine(reading, bootstrap_servers, name, pipeline, **settings) as made:
+    tables, name = f"{{paths: [{lake}]}}", f"history_{os.getpid()}"
+    with engine(reading, bootstrap_servers, name, pipeline, tables=tables, **settings) as made:
         made.start_job_manager()
         (faults / POINTS[0]).write_text("stop")
         running = made.start_task_manager(0, 1, {DIRECTORY_VARIABLE: str(faults)})
