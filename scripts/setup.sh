@@ -92,7 +92,9 @@ install_requirements() {
   build=$!
   install_lock "$parts/install.txt" || status=$?
   wait "$build" || status=$?
-  ((status != 0)) || run_pip install --no-compile --no-index "$parts"/pyspark-*.whl || status=$?
+  if ((status == 0)); then
+    run_pip install --no-compile --no-index --find-links "$parts" pyspark || status=$?
+  fi
   rm -rf "$parts"
   return "$status"
 }
