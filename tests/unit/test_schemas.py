@@ -380,7 +380,7 @@ def test_the_samples_of_config_yaml_and_of_a_source_have_all_keys() -> None:
 # --- schema and loader agree ---
 
 
-each_part = pytest.mark.parametrize("part", long_but_the_first(range(PARTS), short=2))
+each_part = pytest.mark.parametrize("part", long_but_the_first(range(PARTS)))
 
 
 @each_part

@@ -14,6 +14,7 @@ from kafka_pipeline.streams.sql.columns import batch_of, table_of, versions_sche
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from kafka_pipeline.streams.sql.state_shape import OPEN_FROM
+from tests.tiers import long_but_the_first
 
 pytestmark = pytest.mark.integration
 
@@ -93,7 +94,7 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("query", FOUND)
+@pytest.mark.parametrize("query", long_but_the_first(FOUND, 4))
 def test_each_record_finds_the_version_of_its_time(local: LocalQueries, query: str) -> None:
     assert values(local, query) == FOUND[query]
 

@@ -116,7 +116,7 @@ GROUPED = {
 }
 
 
-@pytest.mark.parametrize("name", long_but_the_first(GROUPED, 2))
+@pytest.mark.parametrize("name", long_but_the_first(GROUPED))
 def test_groups_of_joins(name: str, tmp_path: Path, seeds: list[int]) -> None:
     query = GROUPED[name]
     chance = random.Random(f"{seeds} {query}")
@@ -248,11 +248,13 @@ def test_windows_of_two_times_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "joined",
-    [
-        "a JOIN b ON a.id = b.id",
-        "a JOIN b ON a.key = b.key",
-        "b JOIN c ON b.key = c.key JOIN a ON a.id = c.id",
-    ],
+    long_but_the_first(
+        [
+            "a JOIN b ON a.id = b.id",
+            "a JOIN b ON a.key = b.key",
+            "b JOIN c ON b.key = c.key JOIN a ON a.id = c.id",
+        ]
+    ),
 )
 def test_groups_of_a_join_follow_the_side_that_changes(shared: OpenedOnce, joined: str) -> None:
     """Records that are equal in all that the query reads count one by one."""
@@ -297,7 +299,7 @@ THREE = (
 )
 
 
-@pytest.mark.parametrize("joined", THREE)
+@pytest.mark.parametrize("joined", long_but_the_first(THREE))
 def test_a_join_of_three_follows_all_that_change(shared: OpenedOnce, joined: str) -> None:
     key = "to_json(named_struct('1', a.key, '2', a.id, '3', b.key, '4', c.key, '5', b.other, "
     key += "'6', c.other, '7', b.id))"

@@ -78,7 +78,7 @@ def run(
     return sorted(found, key=repr)
 
 
-@pytest.mark.parametrize("name", long_but_the_first(QUERIES, 2))
+@pytest.mark.parametrize("name", long_but_the_first(QUERIES))
 def test_rows_that_wait_and_those_in_frames_go_with_their_group(
     shared: OpenedOnce, seeds: list[int], name: str
 ) -> None:
