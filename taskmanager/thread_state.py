@@ -52,8 +52,9 @@ LEAST_COMMIT_INTERVAL_MS = 30
 costs the broker about 5 ms of CPU time and delays the next one. docs/performance.md has the
 figures."""
 LEAST_COMMIT_DURATIONS = 3
-"""The shortest time between them, as a multiple of how long the former one took. Commits that take
-longer than usual show that the brokers, or the cores, are busy: fewer of them do more then."""
+"""The shortest time between them, as a multiple of how long the shorter of the last two took. Commits
+that keep taking long show that the brokers, or the cores, are busy: fewer of them do more then. A
+single one does not."""
 HANG_TIMEOUTS = 2
 """A transaction is lost when it is open for longer than its timeout, and a commit that began just
 before may take as long again."""
@@ -421,8 +422,9 @@ class PipelineThreadState:
         if entry.phase is Phase.FAILED:
             return  # these were the offsets of a task that stays FAILED
         self._move(entry, Phase.COMMITTING, Phase.IDLE)
-        took_ms = self._now_ms - entry.commit_began_ms
-        rest_ms = max(LEAST_COMMIT_INTERVAL_MS, LEAST_COMMIT_DURATIONS * took_ms)
+        took_ms, former_ms = self._now_ms - entry.commit_began_ms, entry.commit_took_ms
+        entry.commit_took_ms = took_ms
+        rest_ms = max(LEAST_COMMIT_INTERVAL_MS, LEAST_COMMIT_DURATIONS * min(took_ms, former_ms))
         entry.early_commit_ms = entry.commit_began_ms + rest_ms
         entry.wants_commit = entry.needs_refresh = False
         entry.uncommitted_since_ms = None
