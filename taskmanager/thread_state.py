@@ -52,9 +52,9 @@ LEAST_COMMIT_INTERVAL_MS = 30
 costs the broker about 5 ms of CPU time and delays the next one. docs/performance.md has the
 figures."""
 LEAST_COMMIT_DURATIONS = 3
-"""The shortest time between them, as a multiple of how long the shorter of the last two took. Commits
-that keep taking long show that the brokers, or the cores, are busy: fewer of them do more then. A
-single one does not."""
+"""The shortest time between them, as a multiple of how long the shorter of the last two took.
+Commits that keep taking long show that the brokers, or the cores, are busy: fewer of them do more
+then. A single one does not."""
 HANG_TIMEOUTS = 2
 """A transaction is lost when it is open for longer than its timeout, and a commit that began just
 before may take as long again."""
