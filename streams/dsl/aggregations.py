@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kafka_pipeline.common.json_text import coerced_names, read_fast, written_fast
+from kafka_pipeline.common.json_text import coerced_names, read_fast
 from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions
 from kafka_pipeline.streams.dsl.distinct_count import DistinctCount
 from kafka_pipeline.streams.dsl.expression_rows import row_function
@@ -254,16 +254,16 @@ def _decode(item: dict[str, str]) -> bytes:
 _encoder = json.JSONEncoder(separators=(",", ":"), default=_encode)
 _decoder = json.JSONDecoder(object_hook=_decode)
 
-_write_numbers = msgspec.json.Encoder().encode
+_write_fast = msgspec.json.Encoder().encode
 
 
 def _write(states: Any) -> bytes:
-    with suppress(TypeError, ValueError, OverflowError):
-        data = _write_numbers(states)
+    with suppress(TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        data = _write_fast(states)
         # It writes NaN and infinities as null, and bytes as strings.
-        if b"null" not in data and b'"' not in data:
+        if (b"null" not in data and b'"' not in data) or read_fast(data) == states:
             return data
-    return written_fast(states) or _encoder.encode(states).encode()
+    return _encoder.encode(states).encode()
 
 
 def _read(data: bytes) -> Any:

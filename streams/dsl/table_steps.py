@@ -202,11 +202,9 @@ class ViewProcessor(EitherWay):
         changes = batch.values
         assert isinstance(changes, ChangeColumn)
         keys, times = items_of(batch.keys), items_of(batch.timestamps)
-        if self._parent_sends_old or not self._sends_old:
-            store.put_all(keys, changes.new, times, False)
-            return batch
-        olds = store.put_all(keys, changes.new, times, True)
-        return batch.with_values(ChangeColumn(changes.new, olds))
+        gets_old = self._sends_old and not self._parent_sends_old
+        olds = store.put_all(keys, changes.new, times, gets_old)
+        return batch.with_values(ChangeColumn(changes.new, olds)) if gets_old else batch
 
     def process_record(self, record: Record) -> None:
         key, change = record.key, record.value
