@@ -2,12 +2,14 @@
 
 The figure is the highest rate that a job sustains exactly once: the trend of its lag stays flat.
 Each rate is tried with a new job. The rates double and are then bisected. Before that, the results
-of a small run are compared with those of a model; if they differ, there is no rate.
+of a small run are compared with those of a model; if they differ, there is no rate. Each contender
+then runs once to warm up the broker.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -46,6 +48,11 @@ class Theodolite:
         say(f"{said}: the results are those of the model")
         return True
 
+    def warm_up(self, use_case: UseCase, contender: Contender, rate: int) -> None:
+        """Try a rate that does not count: the broker's Java would be cold for the first one."""
+        with contextlib.suppress(PipelineError):
+            try_rate(self.stage, contender, use_case, rate, self.settings)
+
     def capacity(
         self, use_case: UseCase, contender: Contender, first: int, precision: float
     ) -> Mapping[str, float] | None:
@@ -75,19 +82,18 @@ class Theodolite:
         say(f"FAILED: {said}")
 
 
-class ThisEnginesUseCases(ThisEngine):
-    """This engine with the pipelines of the use cases."""
-
-    def __init__(self) -> None:
-        texts = {each.name: each.pipeline for each in USE_CASES.values()}
-        super().__init__(plan.OURS, texts, MODULES)
+def contenders(peer: str) -> Mapping[str, Sequence[Contender]]:
+    """Return the contenders of each use case: this engine, in the DSL and in SQL, and the peer."""
+    dsl = ThisEngine(plan.OURS, {each.name: each.pipeline for each in USE_CASES.values()}, MODULES)
+    in_sql = {each.name: each.sql for each in USE_CASES.values() if each.sql}
+    sql = ThisEngine(f"{plan.OURS}, SQL", in_sql, ())
+    peers = [KafkaStreams()] if peer == KAFKA_STREAMS else []
+    return {name: [dsl, *[sql] * (name in in_sql), *peers] for name in USE_CASES}
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the use cases, and print their tables; return the exit code: 1 if one failed."""
-    contenders: list[Contender] = [ThisEnginesUseCases()]
-    if arguments.peer == KAFKA_STREAMS:
-        contenders.append(KafkaStreams())
+    by_use_case = contenders(arguments.peer)
     settings = Settings(
         warm_up_s=arguments.warm_up,
         duration_s=arguments.duration,
@@ -97,15 +103,19 @@ def run(arguments: argparse.Namespace) -> int:
     tables: list[Table] = []
     exit_code = 0
     with bench(partitions=arguments.partitions) as stage:
-        for contender in contenders:
+        for contender in {each for found in by_use_case.values() for each in found}:
             contender.prepare(stage.folder)
         theodolite = Theodolite(stage, settings)
         try:
             for use_case in (USE_CASES[f"uc{number}"] for number in arguments.uc):
+                found = by_use_case[use_case.name]
+                right = [each for each in found if theodolite.require_right(use_case, each)]
+                if arguments.check:
+                    continue
+                for contender in right:
+                    theodolite.warm_up(use_case, contender, arguments.rate)
                 rows = []
-                for contender in contenders:
-                    if not theodolite.require_right(use_case, contender) or arguments.check:
-                        continue
+                for contender in right:
                     figures = theodolite.capacity(
                         use_case, contender, arguments.rate, arguments.precision / 100
                     )

@@ -22,6 +22,25 @@ MODULES = ("benchmarks.theodolite.jobs",)
 _START_MS = 20_470 * DAY_MS
 """2026-01-17, 0:00 UTC, at the start of a window of each use case."""
 _HOUR_MS = 3_600_000
+_STATISTICS_IN_SQL = """
+- id: Job
+  type: sql
+  format: json
+  schema: valueInW DOUBLE
+  query: >
+    SELECT key, key AS sensor, {hour} unix_millis(window.start) AS start, count(*) AS count,
+      sum(valueInW) AS sum, min(valueInW) AS min, max(valueInW) AS max, avg(valueInW) AS mean,
+      var_pop(valueInW) AS variance
+    FROM input GROUP BY key, {groups}
+  grace: 0 s
+  to: [sink]
+"""
+_MINUTES_IN_SQL = _STATISTICS_IN_SQL.format(hour="", groups="window(timestamp, '1 minute')")
+_HOURS_IN_SQL = _STATISTICS_IN_SQL.format(
+    hour="hour(from_utc_timestamp(timestamp, 'Europe/Paris')) AS hour,",
+    groups="hour(from_utc_timestamp(timestamp, 'Europe/Paris')), "
+    "window(timestamp, '30 days', '1 day')",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +59,12 @@ class UseCase:
     They have no results themselves."""
     topics: tuple[str, ...] = ()
     """Further topics, which a job needs."""
+    sql: str = ""
+    """The pipeline.yaml of this engine in SQL, where SQL can say it."""
 
     @property
     def pipeline(self) -> str:
-        """The pipeline.yaml of this engine."""
+        """The pipeline.yaml of this engine in the DSL."""
         return (
             f"- {{id: Job, type: topology, builder: '{MODULES[0]}:{self.name}', "
             "config: {source: source, sink: sink}}\n"
@@ -78,6 +99,7 @@ USE_CASES: Mapping[str, UseCase] = {
             times=range(_START_MS, _START_MS + 5 * MINUTE_MS, 10_000),
             expected=model.minutes,
             read=partial(model.last_of_each, ("sensor", "start"), model.STATISTICS),
+            sql=_MINUTES_IN_SQL,
         ),
         UseCase(
             name="uc3",
@@ -86,6 +108,7 @@ USE_CASES: Mapping[str, UseCase] = {
             times=range(_START_MS, _START_MS + 20 * _HOUR_MS, _HOUR_MS // 2),
             expected=model.hours_of_day,
             read=partial(model.last_of_each, ("sensor", "hour", "start"), model.STATISTICS),
+            sql=_HOURS_IN_SQL,
         ),
         UseCase(
             name="uc4",

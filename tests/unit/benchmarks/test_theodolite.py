@@ -26,11 +26,11 @@ SENSORS = 7
 """So many that groups have groups."""
 
 
-def outputs(use_case: UseCase, given: list[Reading], folder: Path) -> list[bytes]:
-    """Return the values of the sink for these readings of all sensors."""
+def outputs(use_case: UseCase, text: str, given: list[Reading], folder: Path) -> list[bytes]:
+    """Return the values of the sink for these readings of all sensors, by a pipeline.yaml."""
     config, pipeline = folder / "config.yaml", folder / "pipeline.yaml"
     config.write_text(f'{SMALL_CONFIG}modules: [{", ".join(MODULES)}]\npython_path: ["{ROOT}"]\n')
-    pipeline.write_text(use_case.pipeline)
+    pipeline.write_text(text)
     with TopologyTestDriver.of_pipeline(config, pipeline) as driver:
         if CONFIGURATION in use_case.topics:
             rows = registry(SENSORS, given[0].timestamp)
@@ -41,10 +41,23 @@ def outputs(use_case: UseCase, given: list[Reading], folder: Path) -> list[bytes
         return [record.value for record in driver.create_output_topic("out").read_records()]
 
 
-@pytest.mark.parametrize("use_case", USE_CASES.values(), ids=USE_CASES.keys())
-def test_use_case_has_the_results_of_the_model(use_case: UseCase, tmp_path: Path) -> None:
+PIPELINES = {
+    name: (use_case, text)
+    for use_case in USE_CASES.values()
+    for name, text in (
+        (f"{use_case.name} in the DSL", use_case.pipeline),
+        (f"{use_case.name} in SQL", use_case.sql),
+    )
+    if text
+}
+
+
+@pytest.mark.parametrize(("use_case", "text"), PIPELINES.values(), ids=PIPELINES)
+def test_use_case_has_the_results_of_the_model(
+    use_case: UseCase, text: str, tmp_path: Path
+) -> None:
     given = use_case.readings(SENSORS)
-    found = outputs(use_case, given, tmp_path)
+    found = outputs(use_case, text, given, tmp_path)
     use_case.require_right(given, found)
     with pytest.raises(WrongOutputError):
         use_case.require_right(given, found[: len(found) // 2])
