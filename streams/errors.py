@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.code.error_words import words_of
+from kafka_pipeline.common.code.error_words import message_of, words_of
 from kafka_pipeline.common.errors import OwnError
 
 
@@ -55,7 +55,7 @@ def not_upgraded(error: Exception, words: str, key: bytes) -> UpgradeError:
     """Return the `UpgradeError` for what an upgrade has raised; `words` name the store."""
     kind, shown = type(error).__name__, words_of(error, with_values=False)
     return UpgradeError(
-        f"{words} for the key {key!r}: {kind}: {error}",
+        f"{words} for the key {key!r}: {kind}: {message_of(error)}",
         shown=f"{words}: {kind}{f': {shown}' if shown else ''}",
     )
 

@@ -80,6 +80,7 @@ class Serde(Generic[T]):
         # A producer or a store would notice only when a whole batch is sent, too late to tell
         # which record is at fault.
         object.__setattr__(self, "serialize", _to_bytes(self.name, self.serialize))
+        object.__setattr__(self, "deserialize", never_stops(self.deserialize))
 
 
 class _BuiltIn(Serde[T]):
@@ -91,9 +92,26 @@ class _BuiltIn(Serde[T]):
         pass
 
 
+def never_stops(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function whose `StopIteration` is a `RuntimeError`, as Python does for generators.
+
+    `map` and the like would take it as the end of what they go through.
+    """
+
+    def call(item: Any) -> Any:
+        try:
+            return function(item)
+        except StopIteration as error:
+            raise RuntimeError("the function raised StopIteration") from error
+
+    return call
+
+
 def _to_bytes(name: str, serialize: Callable[[T], Data]) -> Callable[[T], Data]:
+    write = never_stops(serialize)
+
     def checked(value: T) -> Data:
-        data = serialize(value)
+        data = write(value)
         if data is not None and data.__class__ is not Data:
             _cannot_write(name, f"its function returned a {type(data).__name__}, not bytes")
         return data

@@ -109,15 +109,23 @@ _TOO_DEEP = ("maximum recursion depth exceeded while ", "Stack overflow (used ")
 """How Python begins to say that it is too deep in its own C code; the latter since Python 3.14."""
 
 
+def message_of(error: BaseException) -> str:
+    """Return `str(error)`; if that raises, which class of error it raised."""
+    try:
+        return str(error)
+    except Exception as raised:
+        return f"its __str__ raised {type(raised).__name__}"
+
+
 def words_of(error: BaseException, *, with_values: bool) -> str:
     """Return an error's message; without values, only what cannot quote a record, perhaps ""."""
     if with_values:
-        return str(error)
+        return message_of(error)
     if isinstance(error, OwnError) and (
         error.is_on_purpose or error.says_what_is_shown or _is_raised_by_engine(error)
     ):
         return error.shown
-    message = str(error)
+    message = message_of(error)
     if not message or message in _FIXED:
         return message
     codes = _codes(error.__traceback__)
@@ -143,7 +151,7 @@ def described(error: BaseException, *, with_values: bool) -> str:
 
 def hides_words(error: BaseException, *, with_values: bool) -> bool:
     """Whether an error has words that `words_of` leaves out."""
-    return not with_values and words_of(error, with_values=False) != str(error)
+    return not with_values and words_of(error, with_values=False) != message_of(error)
 
 
 def traceback_of(error: BaseException, *, with_values: bool) -> str:

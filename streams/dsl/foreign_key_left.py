@@ -152,7 +152,8 @@ class Subscriber(EitherWay):
         self._subscriptions = _Subscriptions(self._join, context)
 
     def process(self, batch: Batch) -> None:
-        found = list(map(self._subscriptions.of, items_of(batch.keys), items_of(batch.values)))
+        rows = zip(items_of(batch.keys), items_of(batch.values), strict=True)
+        found = [self._subscriptions.of(key, value) for key, value in rows]
         pairs = [pair for each in found for pair in each]
         keys, values = [key for key, _ in pairs], [value for _, value in pairs]
         self.context.forward(repeated(batch, list(map(len, found)), keys, values))
@@ -230,7 +231,8 @@ class Resolver(EitherWay):
         self._results = _Results(self._join, context)
 
     def process(self, batch: Batch) -> None:
-        found = list(map(self._results.of, batch.keys, batch.values))
+        rows = zip(batch.keys, batch.values, strict=True)
+        found = [self._results.of(key, value) for key, value in rows]
         current = selected(batch, [is_current for is_current, _ in found])
         keys = list(map(self._results.read_key, current.keys))
         joined = [result for is_current, result in found if is_current]

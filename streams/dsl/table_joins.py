@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import starmap
 from typing import Any
 
 from kafka_pipeline.streams.dsl.change import OUT_OF_ORDER, Change
@@ -133,7 +132,7 @@ class TableJoiner(EitherWay):
         # The changes of a batch come from one side: `FromSide` has made it.
         other_table = self._tables[1 - pairs[0][0]]
         rows = zip(pairs, items_of(batch.timestamps), other_table.get_all(keys), strict=True)
-        found = list(starmap(self._result, rows))
+        found = [self._result(*row) for row in rows]
         kept = [each is not None for each in found]
         batch = selected(batch, kept)
         keys, results = items_of(batch.keys), [each for each in found if each is not None]

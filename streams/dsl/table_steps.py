@@ -183,10 +183,10 @@ class ViewProcessor(EitherWay):
             self.process_each(batch)
             return
         keys, value_of = items_of(batch.keys), self._view.value_of
-        news = list(map(value_of, keys, changes.new))
+        news = [value_of(key, new) for key, new in zip(keys, changes.new, strict=True)]
         olds: Sequence[Any] = [None] * len(news)
         if self._parent_sends_old:
-            olds = list(map(value_of, keys, changes.old))
+            olds = [value_of(key, old) for key, old in zip(keys, changes.old, strict=True)]
         batch = batch.with_values(ChangeColumn(news, olds))
         if self._skips_nothing:
             pairs = zip(news, olds, strict=True)

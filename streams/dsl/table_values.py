@@ -46,7 +46,7 @@ class TableReader(ABC):
 
     def get_all(self, keys: Sequence[Any]) -> Sequence[Found]:
         """Return what `get` returns for each of the keys; each gets a value of its own."""
-        return list(map(self.get, keys))
+        return [self.get(key) for key in keys]
 
     def get_as_of(self, key: Any, timestamp: int) -> Found:
         """Return the value that was valid at a time; of an unversioned table, the latest one."""
@@ -290,7 +290,8 @@ class _Computed(TableReader):
         return self._of(key, self._parent.get(key))
 
     def get_all(self, keys: Sequence[Any]) -> Sequence[Found]:
-        return list(map(self._of, keys, self._parent.get_all(keys)))
+        founds = self._parent.get_all(keys)
+        return [self._of(key, found) for key, found in zip(keys, founds, strict=True)]
 
     def get_as_of(self, key: Any, timestamp: int) -> Found:
         return self._of(key, self._parent.get_as_of(key, timestamp))

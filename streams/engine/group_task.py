@@ -367,7 +367,7 @@ class GroupTask:
         runtime = self._runtime
         for node in runtime.nodes.asynchronous:
             while (entry := node.calls.next_result) is not None:
-                error = entry.error or runtime.emit(node, entry)
+                error = runtime.emit(node, entry) if entry.error is None else entry.error
                 if isinstance(error, EngineError | PipelineError):
                     raise error
                 if error is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
+from kafka_pipeline.common.code.error_words import described
 from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception, nothing_escapes
 from kafka_pipeline.streams.engine.context import RunningContext, TaskView
 from kafka_pipeline.streams.engine.either_way import MeetingPoint
@@ -149,7 +150,7 @@ class RunningGroup:
                 node.close()
             except BaseException as raised:
                 error = as_exception(raised)
-                first = first or error
+                first = error if first is None else first
         self._nodes.clear()
         if self._environment.loop is None:
             self._loop.close()
@@ -240,5 +241,6 @@ class RunningGroup:
         except BaseException as raised:
             error = as_exception(raised)
             raise SupplierError(
-                f'the supplier of processor "{node.name}" failed: {type(error).__name__}: {error}'
+                f'the supplier of processor "{node.name}" failed: '
+                f"{described(error, with_values=True)}"
             ) from error

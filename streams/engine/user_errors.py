@@ -10,7 +10,7 @@ from itertools import dropwhile
 from types import FrameType
 from typing import Any
 
-from kafka_pipeline.common.code.error_words import HOW_TO_SHOW, class_name, words_of
+from kafka_pipeline.common.code.error_words import HOW_TO_SHOW, class_name, message_of, words_of
 from kafka_pipeline.common.code.user_frames import Trace, is_engine
 from kafka_pipeline.common.errors import EscapedError, shorten
 from kafka_pipeline.streams.engine.async_calls import AsyncCalls
@@ -79,7 +79,7 @@ class Explanation:
         purpose, its words are enough, and the place is left out.
         """
         error, words = self.error, self._words
-        is_whole = self._with_values or words == str(error)
+        is_whole = self._with_values or words == message_of(error)
         if not isinstance(error, StreamsError | EscapedError) or not words:
             kind = type(error).__name__
             words = f"{kind}: {words}" if words else kind
@@ -141,7 +141,9 @@ class Explanation:
     def advice(self) -> str:
         """Advice for user code that fails on bytes because no serde was given; or ""."""
         error = self.trace.error
-        if type(error) not in (TypeError, AttributeError) or not _ABOUT_BYTES.search(str(error)):
+        if type(error) not in (TypeError, AttributeError) or not _ABOUT_BYTES.search(
+            message_of(error)
+        ):
             return ""
         found = (s for s in _locals(self.trace, "source") if isinstance(s, RunningSource))
         source = next(found, self._source)

@@ -566,7 +566,7 @@ class TopologyTestDriver(StoreGetters):
                     reader.take(batch)
             except BaseException as raised:
                 error = as_exception(raised)
-                first = first or error
+                first = error if first is None else first
         if first is not None:
             raise first
 

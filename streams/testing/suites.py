@@ -10,6 +10,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kafka_pipeline.common.code.error_words import described
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Choice, Free, Number, Schema, Section, Text
@@ -395,7 +396,7 @@ def _told(error: Exception) -> str:
     """Return the description of an error."""
     if isinstance(error, _MismatchError):
         return str(error)
-    return f"{type(error).__name__}: {error}{Explanation(error).where}"
+    return f"{described(error, with_values=True)}{Explanation(error).where}"
 
 
 def shown_as(
