@@ -54,6 +54,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+From = TypeVar("From")
+To = TypeVar("To")
 
 # In this module, `bytes` is a serde.
 Data = builtins.bytes
@@ -92,13 +94,13 @@ class _BuiltIn(Serde[T]):
         pass
 
 
-def never_stops(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def never_stops(function: Callable[[From], To]) -> Callable[[From], To]:
     """Return a function whose `StopIteration` is a `RuntimeError`, as Python does for generators.
 
     `map` and the like would take it as the end of what they go through.
     """
 
-    def call(item: Any) -> Any:
+    def call(item: From) -> To:
         try:
             return function(item)
         except StopIteration as error:

@@ -113,7 +113,7 @@ def failing(kind: Callable[[], str]) -> Function:
     return lambda value: kind() if value == BAD else value
 
 
-def result(built: StreamsBuilder, batch: list[Record[str, str]]) -> tuple[bool, list[bytes]]:
+def result(built: StreamsBuilder, batch: list[Record[str, str]]) -> tuple[bool, list[bytes | None]]:
     """Return whether the topology fails, and what it writes before."""
     with TopologyTestDriver(built) as driver:
         has_failed = False
