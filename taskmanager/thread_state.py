@@ -49,8 +49,8 @@ MOST_EQUAL_STARTS = 10
 90 s."""
 LEAST_COMMIT_INTERVAL_MS = 30
 """The shortest time between commits of a task at the end of its input, because each transaction
-costs the broker about 5 ms of CPU time and delays the next one. docs/performance.md has the
-figures."""
+costs the broker about 5 ms of CPU time and delays the next one.
+docs/explanation/where_time_goes.md has the figures."""
 LEAST_COMMIT_DURATIONS = 3
 """The shortest time between them, as a multiple of how long the shorter of the last two took.
 Commits that keep taking long show that the brokers, or the cores, are busy: fewer of them do more
