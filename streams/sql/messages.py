@@ -39,6 +39,12 @@ _ABOUT_DATA = re.compile(r"SQLSTATE: (?:22|P0)")
 _PYTHON = "Traceback (most recent call last)"
 _MISSING_CODE = re.compile(r"DATA_SOURCE_NOT_FOUND|ClassNotFound|No suitable driver")
 _ENDED = "Python worker exited unexpectedly (crashed)"
+_NAMELESS = 'NullPointerException: Cannot invoke "String.length()" because "name" is null'
+"""How Spark fails to name the field of a string that should be a FLOAT or DOUBLE, in an array."""
+_IN_AN_ARRAY = (
+    "[CANNOT_PARSE_JSON_FIELD] a string in an array of the record should be a FLOAT or DOUBLE. "
+    "SQLSTATE: 2203G"
+)
 _FATAL = re.compile(r"Fatal Python error: (.+)")
 _SIGNALS = {
     "Segmentation fault": "SIGSEGV",
@@ -153,7 +159,7 @@ def _text(error: Exception) -> str:
         if str(cause.getMessage()).startswith("["):
             text = str(cause.toString())
         cause = cause.getCause()
-    return text
+    return _IN_AN_ARRAY if _NAMELESS in text else text
 
 
 def _python_kind(text: str) -> str:
