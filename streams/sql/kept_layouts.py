@@ -64,9 +64,9 @@ class KeptLayouts(KeptShape):
         self._layouts = {**layouts, self.tag: now}
         self._converters: dict[bytes, _Converter] = {}
 
-    def keep(self) -> None:
-        """Record what the state is kept for, and its layouts; see `KeptShape`."""
-        super().keep()
+    def record(self) -> None:
+        """Put the content, and the layouts."""
+        super().record()
         for tag, content in self._layouts.items() if self.tag else ():
             key, value = f"{LAYOUT}{tag.hex()}", json.dumps(content, sort_keys=True)
             if self._store.get(key) != value:

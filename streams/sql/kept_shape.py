@@ -38,6 +38,8 @@ class KeptShape:
         """
         self._store: KeyValueStore[str, str] = context.get_state_store(SHAPE_STORE)
         self._content = content
+        self._kept_in: int | None = None
+        """The generation of the store in which all of it was recorded."""
         self.kept = kept = self._store.get(_CONTENT)
         """The content with which the state was kept; `None` if nothing is."""
         former = self._store.get(_UNCOUNTED)
@@ -53,6 +55,12 @@ class KeptShape:
 
     def keep(self) -> None:
         """Record what the state is kept for, with the first change of the state after a start."""
+        if self._kept_in != self._store.generation:
+            self.record()
+            self._kept_in = self._store.generation
+
+    def record(self) -> None:
+        """Put what the store does not have yet."""
         if self._store.get(_CONTENT) != self._content:
             self._store.put(_CONTENT, self._content)
         if limit_of(self._content) and self._store.get(_UNCOUNTED) is None:
