@@ -18,6 +18,7 @@ zero.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,7 @@ import pyarrow.compute as pc
 from kafka_pipeline.streams.sql.columns import binary_items
 
 _LENGTH = np.dtype("<u4")
+_NOTHING = pa.scalar(b"", pa.binary())
 
 
 class RowCodec:
@@ -102,7 +104,7 @@ class _Parts:
             stops = _stops(lengths)
             self.add(_items_of(column), stops[ends])
         elif _is_text(type_):
-            self._add_text(column, valid, ends)
+            self._add_text(column, ends)
         else:
             self._append(_fixed_bytes(column, valid), ends)
 
@@ -112,17 +114,17 @@ class _Parts:
         if len(self._parts) == 1:
             joined = self._parts[0]
         else:
-            joined = pc.binary_join_element_wise(*self._parts, pa.scalar(b"", pa.binary()))
+            joined = pc.binary_join_element_wise(*self._parts, _NOTHING)
         return binary_items(pa.chunked_array([joined]))  # type: ignore[return-value]
 
-    def _add_text(self, column: pa.Array, valid: np.ndarray, ends: np.ndarray) -> None:
-        lengths = _lengths(column, valid)
-        self._append(lengths.astype(_LENGTH).view(np.uint8).reshape(-1, 4), ends)
-        self._flush()
-        stops = _stops(lengths)
+    def _add_text(self, column: pa.Array, ends: np.ndarray) -> None:
         if column.null_count:
             column = column.fill_null("" if pa.types.is_string(column.type) else b"")
-        self._parts.append(_binary(_text_bytes(column), stops[ends]))
+        offsets = _offsets(column)
+        lengths = offsets[1:] - offsets[:-1]
+        self._append(lengths.astype(_LENGTH).view(np.uint8).reshape(-1, 4), ends)
+        self._flush()
+        self._parts.append(_binary(column.buffers()[2] or b"", offsets[ends]))
 
     def _append(self, items: np.ndarray, ends: np.ndarray) -> None:
         """Append items of a fixed width; `items` has one row of bytes for each."""
@@ -130,7 +132,7 @@ class _Parts:
             self._fixed.append(items)
             return
         self._flush()
-        self._parts.append(_binary(items.tobytes(), ends * items.shape[1]))
+        self._parts.append(_binary(items, ends * items.shape[1]))
 
     def _flush(self) -> None:
         """Make one part of the columns that have the same width in all rows."""
@@ -138,11 +140,12 @@ class _Parts:
             return
         matrix = np.concatenate(self._fixed, axis=1)
         self._fixed = []
-        self._parts.append(_binary(matrix.tobytes(), self.rows * matrix.shape[1]))
+        self._parts.append(_binary(matrix, self.rows * matrix.shape[1]))
 
 
-def _binary(data: bytes, ends: np.ndarray) -> pa.Array:
-    buffers = [None, pa.py_buffer(ends.astype(np.int32).tobytes()), pa.py_buffer(data)]
+def _binary(data: Any, ends: np.ndarray) -> pa.Array:
+    """Return binary items of a buffer; item n has the bytes `ends[n]` to `ends[n + 1]`."""
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
 
 
@@ -160,12 +163,14 @@ def _stops(lengths: np.ndarray) -> np.ndarray:
 
 def _offsets(column: pa.Array) -> np.ndarray:
     """Return where the items of strings and lists begin, and where the last one ends."""
-    ends = np.frombuffer(column.buffers()[1] or bytes(4), np.int32)
+    if not len(column):
+        return np.zeros(1, np.int64)
+    ends = np.frombuffer(column.buffers()[1], np.int32)
     return ends[column.offset : column.offset + len(column) + 1].astype(np.int64)
 
 
 def _lengths(column: pa.Array, valid: np.ndarray) -> np.ndarray:
-    return np.where(valid, np.diff(_offsets(column)), 0) if len(column) else np.zeros(0, np.int64)
+    return np.where(valid, np.diff(_offsets(column)), 0)
 
 
 def _items_of(column: pa.Array) -> pa.Array:
@@ -179,14 +184,6 @@ def _items_of(column: pa.Array) -> pa.Array:
             type_, len(column), buffers, offset=column.offset, children=[entries]
         )
     return column.flatten()
-
-
-def _text_bytes(column: pa.Array) -> bytes:
-    data = column.buffers()[2]
-    if not len(column) or data is None:
-        return b""
-    begins = _offsets(column)
-    return bytes(data.slice(int(begins[0]), int(begins[-1] - begins[0])).to_pybytes())
 
 
 def _fixed_bytes(column: pa.Array, valid: np.ndarray) -> np.ndarray:
