@@ -9,10 +9,8 @@ import pyarrow as pa
 
 def write(table: pa.Table) -> memoryview:
     """Return a table as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return memoryview(sink.getvalue())
+    parts = (table.schema, *table.to_batches())
+    return memoryview(b"".join(part.serialize() for part in parts))
 
 
 def read(data: bytes | memoryview) -> pa.Table:

@@ -52,7 +52,8 @@ class JvmBatches:
 
 def are_small(tables: Sequence[pa.Table]) -> bool:
     """Whether tables are brought in a call."""
-    size: int = sum(table.nbytes for table in tables)
+    # `nbytes` looks into each column, and takes 20 times as long.
+    size: int = sum(table.get_total_buffer_size() for table in tables)
     return size <= MOST_IN_CALL
 
 

@@ -86,12 +86,13 @@ class SentMarks:
         """Return the marks and the buffers of a value; `None` is a group without results."""
         if value is None:
             return bytes(self._size), b""
-        value = value[len(self.tag_of(value)) and 1 + _TAG_SIZE :]
+        start = 1 + _TAG_SIZE if value[:1] == _TAGGED else 0
         if not self._head:
-            return value[:1], value[1:]
-        start, places = 0, self._uncounted
-        if value[0] == _COUNTED:
-            start, (_, places) = _COUNT.size, _COUNT.unpack_from(value)
+            return value[start : start + 1], value[start + 1 :]
+        places = self._uncounted
+        if value[start] == _COUNTED:
+            _, places = _COUNT.unpack_from(value, start)
+            start += _COUNT.size
         end = start + places * self._type.itemsize
         return value[start:end], value[end:]
 
@@ -203,19 +204,19 @@ class KeptGroups:
             were_given = [self.had_result(value) for value in former]
             return batches_of(changes_of_ranks(merged, were_given))
         results, marks = merged.results, self.sent.former(former, merged)
-        has_result = merged.has_result
+        is_given = merged.has_result
         if self.shape.best or self.shape.is_distinct:
-            has_result = pc.and_(has_result, pa.array(marks != merged.marks))
-        if "key" not in results.column_names:
-            return batches_of(results.filter(has_result))
-        is_known = pc.is_valid(results["key"])
-        is_lost = pa.array((marks != 0) & (merged.marks == 0))
-        is_gone = pc.and_(is_known, is_lost)
-        # The time of a deletion may be made of aggregates, which HAVING leaves out.
-        times = pc.if_else(is_gone, pc.fill_null(results["timestamp"], time), results["timestamp"])
-        place = results.column_names.index("timestamp")
-        results = results.set_column(place, "timestamp", times)
-        return batches_of(results.filter(pc.or_(has_result, is_gone)))
+            is_given = is_given & (marks != merged.marks)
+        is_lost = (marks != 0) & (merged.marks == 0)
+        if is_lost.any() and "key" in results.column_names:
+            is_gone = is_lost & np.asarray(results["key"].is_valid())
+            # The time of a deletion may be made of aggregates, which HAVING leaves out.
+            times = results["timestamp"]
+            times = pc.if_else(pa.array(is_gone), pc.fill_null(times, time), times)
+            place = results.column_names.index("timestamp")
+            results = results.set_column(place, "timestamp", times)
+            is_given = is_given | is_gone
+        return batches_of(results if is_given.all() else results.filter(pa.array(is_given)))
 
     def deleted(
         self, merged: Merged, groups: Groups, former: Sequence[bytes | None], time: int, wide: Wide
@@ -238,7 +239,7 @@ class KeptGroups:
         kept = self.in_columns({id_: value for id_, (value, _) in cut.items() if value is not None})
         size = self.shape.best + max(len(marks) for _, marks in cut.values())
         before = wide(self.codec.decode(kept), size)
-        all_ids, has_result = groups.ids, merged.has_result.to_pylist()
+        all_ids, has_result = groups.ids, merged.has_result.tolist()
         keys = merged.results["key"].to_pylist()
         now = {
             (all_ids[group], keys[row])
@@ -406,7 +407,7 @@ class KeptWindows(KeptGroups):
 
         Those of one group come in the order of their places.
         """
-        has_result = merged.has_result.to_pylist()
+        has_result = merged.has_result.tolist()
         due = [
             (groups.starts[group], groups.keys[group], index)
             for index, group in enumerate(merged.group_of.tolist())

@@ -234,7 +234,7 @@ class KeptSessions(KeptGroups):
 
     def _closed(self, merged: Merged, ids: Sequence[_Id], now: int) -> list[Batch]:
         """Return the results of sessions that have closed, in the order of end, start and key."""
-        has_result = merged.has_result.to_pylist()
+        has_result = merged.has_result.tolist()
         due = [
             (end, start, key, place)
             for place, (key, (start, end)) in enumerate(ids)
@@ -253,7 +253,7 @@ class KeptSessions(KeptGroups):
         """Return deletions for outgrown sessions whose key differs from the larger session's."""
         if not outgrown:
             return []
-        keys, has_result = merged.results["key"].to_pylist(), merged.has_result.to_pylist()
+        keys, has_result = merged.results["key"].to_pylist(), merged.has_result.tolist()
         larger = {id_: places[change.id] for change in changes for id_, _ in change.former}
         gone = []
         for id_, _ in outgrown:
@@ -283,7 +283,7 @@ def _taken(merged: Merged, places: Sequence[int]) -> Merged:
     return Merged(
         merged.rows.take(taken),
         merged.results.take(taken),
-        merged.has_result.take(taken),
+        merged.has_result[order],
         merged.places[order],
         merged.marks[order],
         merged.is_former[order],

@@ -102,10 +102,7 @@ class RunningAggregation(Running[_Plan]):
         """See `Aggregation`."""
         with translated():
             self.work.enter_thread()
-            plan = self.newest_plan()
-            merged = plan.merge.run(rows.select(plan.shape.rows.names))
-        place = merged.column_names.index(HAS_RESULT)
-        return merged.set_column(place, HAS_RESULT, merged[HAS_RESULT].fill_null(False))
+            return self.newest_plan().merge.run(rows)
 
     def require_same_state(self, plan: _Plan) -> None:
         """See `Running`."""

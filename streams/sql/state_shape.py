@@ -227,7 +227,7 @@ class Merged:
 
     rows: pa.Table
     results: pa.Table
-    has_result: pa.ChunkedArray
+    has_result: npt.NDArray[np.bool_]
     places: npt.NDArray[np.int64]
     marks: npt.NDArray[np.int64]
     is_former: npt.NDArray[np.bool_]
@@ -242,8 +242,9 @@ class Merged:
         """Take the table apart that a merge gives."""
         rows = merged.select(range(len(shape.kept)))
         results = merged.select(shape.output.names)
-        has_result = merged[HAS_RESULT]
-        marks = np.asarray(has_result).astype(np.int64)
+        # HAVING may be null, which is None here.
+        has_result = np.asarray(merged[HAS_RESULT]).astype(np.bool_)
+        marks = has_result.astype(np.int64)
         places, is_former = np.zeros(len(marks), np.int64), np.zeros(len(marks), np.bool_)
         if shape.ranked:
             is_former = np.asarray(merged[IS_FORMER])

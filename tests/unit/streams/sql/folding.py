@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -144,7 +143,7 @@ class Folding:
 
 def results_of(merged: Merged) -> list[tuple[bytes | None, Any, int]]:
     """Return key, value and time (ms) of the groups that have a result."""
-    is_now = pc.and_(merged.has_result, pa.array(~merged.is_former))
+    is_now = pa.array(merged.has_result & ~merged.is_former)
     rows = merged.results.filter(is_now).to_pylist()
     return [(row.get("key"), json.loads(row["value"]), row["timestamp"]) for row in rows]
 

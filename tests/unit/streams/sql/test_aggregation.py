@@ -150,7 +150,7 @@ def test_group_that_having_leaves_out_is_told_apart_and_keeps_its_state(
 ) -> None:
     folding = Folding(hourly)
     first = folding.add(records([{"customer": "a", "amount": 60}, {"customer": "b", "amount": 7}]))
-    assert first.has_result.to_pylist() == [False, False]
+    assert first.has_result.tolist() == [False, False]
     assert sorted(map(tuple, (row.values() for row in first.results.to_pylist()))) == [
         (None, 0, b"a"),
         (None, 60_000, b"b"),
@@ -159,7 +159,7 @@ def test_group_that_having_leaves_out_is_told_apart_and_keeps_its_state(
     value = {"hour": "1970-01-01T00:00:00.000Z", "orders": 2, "revenue": 120.0}
     assert results_of(second) == [(b"a", value, 300_000)]
     third = folding.add(records([{"customer": "a", "amount": -50}], start=6))
-    assert third.has_result.to_pylist() == [False]
+    assert third.has_result.tolist() == [False]
     assert third.results["key"].to_pylist() == [b"a"]
 
 
@@ -359,7 +359,7 @@ def test_result_is_not_computed_for_a_group_that_having_leaves_out(local: LocalQ
         "(SELECT customer AS key, count(*) AS c FROM input GROUP BY customer) WHERE c > 1",
     )
     merged = merged_of(query, query.partial(records([{"customer": "a"}])))
-    assert merged.has_result.to_pylist() == [False]
+    assert merged.has_result.tolist() == [False]
     with pytest.raises(QueryError, match="count is 2"):
         query.merge(query.partial(records([{"customer": "a"}, {"customer": "a"}])))
 
