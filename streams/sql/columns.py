@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_pipeline.common.pipelines.specs import Format
@@ -125,8 +127,9 @@ def has_items(type_: pa.DataType) -> bool:
 
 def completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a table with all columns of a schema, and no others; missing ones are null."""
+    given = {*table.column_names}
     columns = [
-        table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type)
+        table[field.name] if field.name in given else pa.nulls(len(table), field.type)
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
@@ -195,6 +198,16 @@ def moments(times: Sequence[int | None]) -> pa.Array:
         raise InvalidTimestampError(
             f"the timestamp {latest} is {last}", shown=f"the timestamp of the record is {last}"
         ) from None
+
+
+def moments_at(times_ms: npt.NDArray[np.int64], type_: pa.DataType = MOMENT) -> pa.Array:
+    """Return times in ms, none of them too late, as a column of this type, in microseconds."""
+    return pa.Array.from_buffers(type_, len(times_ms), [None, pa.py_buffer(times_ms * 1000)])
+
+
+def times_at(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Return a column of TIMESTAMPs without nulls as times in ms."""
+    return np.asarray(column).view(np.int64) // 1000
 
 
 def _text(items: Sequence[bytes | None], size: int) -> pa.Array:

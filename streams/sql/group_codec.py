@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from kafka_pipeline.common.calendars import Calendar
 from kafka_pipeline.common.pipelines.specs import CalendarSpec, SessionSpec, WindowSpec
+from kafka_pipeline.streams.sql.columns import moments_at, times_at
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_shape import StateShape, row_mark
@@ -128,8 +129,8 @@ class GroupCodec:
     def lasts(self, rows: pa.Table) -> list[int]:
         """Return the time of the last record of each session, in ms."""
         assert isinstance(self._shape.window, SessionSpec)
-        ends = pc.struct_field(rows[self._shape.window_column], [1]).cast(pa.int64())
-        lasts: list[int] = (np.asarray(ends) // 1000 - self._shape.window.gap_ms).tolist()
+        ends = times_at(pc.struct_field(rows[self._shape.window_column], [1]))
+        lasts: list[int] = (ends - self._shape.window.gap_ms).tolist()
         return lasts
 
     def values(self, groups: Groups) -> list[bytes]:
@@ -195,8 +196,8 @@ class GroupCodec:
     def _starts(self, rows: pa.Table) -> list[int]:
         if self._shape.window is None:
             return [0] * len(rows)
-        starts = pc.struct_field(rows[self._shape.window_column], [0]).cast(pa.int64())
-        return (np.asarray(starts) // 1000).tolist()  # type: ignore[no-any-return]
+        starts: list[int] = times_at(pc.struct_field(rows[self._shape.window_column], [0])).tolist()
+        return starts
 
     def _ends(self, starts: Times) -> Times:
         """Return the ends of windows with these starts; those of sessions of one record."""
@@ -212,7 +213,7 @@ class GroupCodec:
         type_ = self._shape.groups.field(self._shape.window_column).type
         fields = [type_.field(index) for index in range(2)]
         arrays = [
-            pa.array(times * 1000).cast(field.type)
+            moments_at(times, field.type)
             for times, field in zip((starts, ends), fields, strict=True)
         ]
         return pa.StructArray.from_arrays(arrays, fields=fields)

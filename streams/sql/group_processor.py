@@ -25,7 +25,7 @@ from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedErr
 from kafka_pipeline.streams.punctuation import PunctuationType
 from kafka_pipeline.streams.record import Batch, items_of
 from kafka_pipeline.streams.sql.changelog import KeptChangelog
-from kafka_pipeline.streams.sql.columns import table_of
+from kafka_pipeline.streams.sql.columns import table_of, times_at
 from kafka_pipeline.streams.sql.declared_groups import require_as_planned
 from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups, Times
 from kafka_pipeline.streams.sql.kept_distinct import in_parts
@@ -315,7 +315,7 @@ class WindowProcessor(GroupProcessor):
         """
         times = np.full(len(rows), max(time, 0))
         if self.shape.window is not None:
-            times = np.asarray(rows[self.shape.last_time].cast(pa.int64())) // 1000
+            times = times_at(rows[self.shape.last_time])
             order = np.argsort(times, kind="stable")
             rows, times = rows.take(order), times[order]
         if self.shape.values:

@@ -13,7 +13,7 @@ from kafka_pipeline.streams.dsl.windows import CalendarWindows, SessionWindows
 from kafka_pipeline.streams.event_time.step_time import NO_TIME, SENT_ON, late_reason
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch, Record, items_of
-from kafka_pipeline.streams.sql.columns import MOMENT
+from kafka_pipeline.streams.sql.columns import moments_at
 from kafka_pipeline.streams.sql.group_codec import Times, spans
 from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, PERIOD
 from kafka_pipeline.streams.sql.state_stores import windows_of
@@ -92,8 +92,8 @@ class QueryWindows:
             oldest, ends = spans(windows.calendar, times)
             first_open, _ = spans(windows.calendar, late_by - windows.grace_ms)
             newest, step_ms = oldest, 1
-            moments = [_moments(oldest), _moments(ends)]
-            found[PERIOD] = pa.StructArray.from_arrays(moments, ["start", "end"])
+            period = [moments_at(oldest), moments_at(ends)]
+            found[PERIOD] = pa.StructArray.from_arrays(period, ["start", "end"])
         else:
             first_open, step_ms = late_by + windows.first_open(0), windows.advance_ms
             newest = times - (times - self._start_ms) % step_ms
@@ -106,8 +106,4 @@ class QueryWindows:
                     closes_at = window.end + windows.grace_ms
                     self._late.take(batch, index, window, int(late_by[index]), closes_at)
         # Stores have no windows that begin before 1970.
-        return {OPEN_FROM: _moments(np.maximum(first_open, 0)), **found}
-
-
-def _moments(times_ms: Times) -> pa.Array:
-    return pa.array(times_ms * 1000).cast(MOMENT)
+        return {OPEN_FROM: moments_at(np.maximum(first_open, 0)), **found}

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.streams.sql.columns import times_at
 
 _RESULTS_OF_RECORD = 1 << 20
 """The number of places that the results of a record have among all results of a task."""
@@ -41,7 +42,7 @@ class ResultRows(Batch):
         if table["timestamp"].null_count:
             raise StreamsError("the query gives a record whose timestamp is null")
         size = len(table)
-        times = np.asarray(table["timestamp"].cast(pa.int64())) // 1000
+        times = times_at(table["timestamp"])
         first = np.searchsorted(records, records)
         place = np.minimum(np.arange(size) - first, _RESULTS_OF_RECORD - 1)
         offsets = read_at * _RESULTS_OF_RECORD + place

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from kafka_pipeline.streams.event_time.step_time import SPLIT_SESSION
 from kafka_pipeline.streams.record import Batch, items_of
+from kafka_pipeline.streams.sql.columns import times_at
 from kafka_pipeline.streams.sql.group_codec import Groups, Times
 from kafka_pipeline.streams.sql.group_processor import GroupProcessor
 from kafka_pipeline.streams.sql.kept_sessions import KeptSessions
@@ -96,7 +97,7 @@ class SessionProcessor(GroupProcessor):
         rows = self.rows(batch, table)
         indexes = np.asarray(rows[self.shape.order_column])
         windows = rows[self.shape.window_column]
-        starts = np.asarray(pc.struct_field(windows, [0]).cast(pa.int64())) // 1000
+        starts = times_at(pc.struct_field(windows, [0]))
         sorting = np.lexsort((starts, indexes))
         rows, starts, indexes = rows.take(sorting), starts[sorting], indexes[sorting]
         return _Rows(rows, self.codec.encode(rows), indexes, order.late_by(indexes, starts))
