@@ -23,6 +23,7 @@ from kafka_pipeline.streams.spark.environment import (
     corrected_launcher,
     without_secrets,
 )
+from kafka_pipeline.streams.spark.jvm_names import keep_names
 from kafka_pipeline.streams.spark.zone import enter_zone, zoned
 
 _FOLDER, _FOLDER_VARIABLE = "spark.local.dir", "SPARK_LOCAL_DIRS"
@@ -73,6 +74,7 @@ def _start(settings: Mapping[str, str]) -> SparkContext:
             gateway = launch_gateway(  # type: ignore[no-untyped-call]
                 _conf(without_secrets(settings))
             )
+        keep_names(gateway)
     context = _Context(conf=_conf(settings), gateway=gateway)
     java: Any = context._jvm
     java.java.lang.System.setProperty(*NO_EXTERNAL_DTD)
