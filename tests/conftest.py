@@ -22,7 +22,7 @@ from tests.brokers import EAGER_RETENTION, docker_cluster, local_cluster
 from tests.postgres import Database, Server, installed, running
 
 # Machines are shared: the duration of an example means nothing. Each run draws other examples.
-settings.register_profile("shared machine", deadline=None, max_examples=40)
+settings.register_profile("shared machine", deadline=None, max_examples=25)
 settings.register_profile("all", deadline=None, max_examples=400)
 # A shell lets what it starts in the background ignore SIGINT, and what tests start would, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -84,7 +84,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | Non
 def _one_import_name() -> Iterator[None]:
     """In a checkout, the engine's folders can be imported as well: somebody else's cannot."""
     yield
-    twice = _FOLDERS.intersection(sys.modules)
+    twice = [folder for folder in _FOLDERS if folder in sys.modules]
     assert not twice, f"imported by the name of a folder: {twice}"
 
 

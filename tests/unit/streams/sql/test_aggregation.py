@@ -196,13 +196,13 @@ def test_names_of_columns_differ(local: LocalQueries) -> None:
     long_but_the_first(
         [
             (HOURLY.replace("GROUP BY", "WHERE n > 1 GROUP BY").replace("> 100", "> 50"), True),
-            (HOURLY.replace("customer AS key", "concat(customer, 'x') AS key"), True),
             (HOURLY.replace("1 hour", "2 hours"), False),
+            (HOURLY.replace("customer AS key", "concat(customer, 'x') AS key"), True),
             (HOURLY.replace("'1 hour'", "'1 hour', '30 minutes'"), False),
             (HOURLY.replace("sum(amount)", "sum(n)"), False),
             (HOURLY.replace("GROUP BY", "GROUP BY n,"), False),
         ],
-        3,
+        2,
     ),
 )
 def test_content_changes_with_what_is_kept(
@@ -271,12 +271,15 @@ def test_distinct_tells_values_apart_as_spark_does(local: LocalQueries) -> None:
 
 @pytest.mark.parametrize(
     ("function", "group"),
-    [
-        ("collect_list(n)", r"collect_list\(…\)"),
-        ("array_agg(n)", r"(array_agg|collect_list)\(…\)"),
-        ("size(collect_set(n))", r"collect_set\(…\)"),
-        ("sum(DISTINCT n)", r"sum\(DISTINCT …\)"),
-    ],
+    long_but_the_first(
+        [
+            ("collect_list(n)", r"collect_list\(…\)"),
+            ("array_agg(n)", r"(array_agg|collect_list)\(…\)"),
+            ("size(collect_set(n))", r"collect_set\(…\)"),
+            ("sum(DISTINCT n)", r"sum\(DISTINCT …\)"),
+        ],
+        2,
+    ),
 )
 def test_collections_are_bounded(local: LocalQueries, function: str, group: str) -> None:
     query = (

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.integration
                 True,
             ),
         ],
-        3,
+        2,
     ),
 )
 def test_shape_says_whether_the_records_of_a_group_have_one_key(

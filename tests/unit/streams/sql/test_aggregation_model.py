@@ -89,7 +89,7 @@ def counted(rows: list[tuple[bytes | None, Any, int]]) -> Counter[Any]:
     return Counter((key, rounded(value), last) for key, value, last in rows)
 
 
-@pytest.mark.parametrize("query", long_but_the_first(QUERIES, 2))
+@pytest.mark.parametrize("query", long_but_the_first(QUERIES))
 def test_batches_give_what_all_records_at_once_give(
     local: LocalQueries, seeds: list[int], query: str
 ) -> None:

@@ -146,7 +146,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(
     ("query", "reason"),
-    long_but_the_first(REFUSED, 20),
+    long_but_the_first(REFUSED, 8),
 )
 def test_query_without_state_that_can_be_kept_is_refused(
     local: LocalQueries, query: str, reason: str

@@ -170,7 +170,7 @@ def test_rows_that_were_kept_for_the_close_are_given_when_emit_is_changed(
             ("WHERE place <= 2.5", 2, [1, 2]),
             ("WHERE place <= '2'", 2, [1, 2]),
         ],
-        short=4,
+        2,
     ),
 )
 def test_limits(local: LocalQueries, where: str, size: int, places: list[int]) -> None:
@@ -185,15 +185,17 @@ def test_limits(local: LocalQueries, where: str, size: int, places: list[int]) -
 
 @pytest.mark.parametrize(
     "query",
-    [
-        "SELECT customer, n, row_number() OVER (PARTITION BY customer ORDER BY n DESC) AS place "
-        "FROM input QUALIFY place <= 2",
-        "SELECT customer, n, row_number() OVER w AS place FROM input "
-        "WINDOW w AS (PARTITION BY customer ORDER BY n DESC) QUALIFY place <= 2",
-        "WITH best AS (SELECT customer, n, row_number() OVER (PARTITION BY customer, 'x' "
-        "ORDER BY n DESC, 1) AS p FROM input) SELECT customer, n, p AS place FROM "
-        "(SELECT *, p AS q FROM best) WHERE q < 3",
-    ],
+    long_but_the_first(
+        [
+            "SELECT customer, n, row_number() OVER (PARTITION BY customer ORDER BY n DESC) AS "
+            "place FROM input QUALIFY place <= 2",
+            "SELECT customer, n, row_number() OVER w AS place FROM input "
+            "WINDOW w AS (PARTITION BY customer ORDER BY n DESC) QUALIFY place <= 2",
+            "WITH best AS (SELECT customer, n, row_number() OVER (PARTITION BY customer, 'x' "
+            "ORDER BY n DESC, 1) AS p FROM input) SELECT customer, n, p AS place FROM "
+            "(SELECT *, p AS q FROM best) WHERE q < 3",
+        ]
+    ),
 )
 def test_forms_of_a_query(local: LocalQueries, query: str) -> None:
     folding = Folding(opened(local, query))
@@ -229,18 +231,21 @@ def test_shape_says_what_is_kept(local: LocalQueries) -> None:
 
 @pytest.mark.parametrize(
     ("changed", "found"),
-    [
-        (best("concat(customer, place) AS key, n, place"), ""),
-        (best(where="WHERE place <= 2 AND customer <> 'x'"), ""),
-        (best(source="(SELECT * FROM input WHERE n > 1)"), ""),
-        (best(where="WHERE place <= 3"), ""),
-        (best(order="n NULLS LAST"), "were int DESC NULLS LAST, now int ASC NULLS LAST"),
-        (
-            best(groups="customer, n"),
-            "the types of the grouping columns were string, now string, i",
-        ),
-        (best("customer AS key, place, price"), "the aggregate functions were collect_top_k("),
-    ],
+    long_but_the_first(
+        [
+            (best("concat(customer, place) AS key, n, place"), ""),
+            (best(order="n NULLS LAST"), "were int DESC NULLS LAST, now int ASC NULLS LAST"),
+            (best(where="WHERE place <= 2 AND customer <> 'x'"), ""),
+            (best(source="(SELECT * FROM input WHERE n > 1)"), ""),
+            (best(where="WHERE place <= 3"), ""),
+            (
+                best(groups="customer, n"),
+                "the types of the grouping columns were string, now string, i",
+            ),
+            (best("customer AS key, place, price"), "the aggregate functions were collect_top_k("),
+        ],
+        2,
+    ),
 )
 def test_content_changes_with_what_is_kept(local: LocalQueries, changed: str, found: str) -> None:
     before = opened(local, best()).shape.content
@@ -331,7 +336,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(
     ("query", "reason"),
-    long_but_the_first(REFUSED, 12),
+    long_but_the_first(REFUSED, 5),
 )
 def test_query_is_refused(local: LocalQueries, query: str, reason: str) -> None:
     with pytest.raises(QueryError) as caught:
@@ -355,8 +360,7 @@ def test_limit_is_max_collected(local: LocalQueries) -> None:
             ("concat(customer, place) AS key, n", "place <= 2 AND n > 1", False),
             ("customer AS key, n", "place = 1 AND n > 1", False),
             ("concat(customer, place, n) AS key", "place <= 2 AND n > 1", True),
-        ],
-        short=2,
+        ]
     ),
 )
 def test_rows_that_cannot_be_deleted_need_on_close(

@@ -179,34 +179,40 @@ def by_the_dsl(
 
 @pytest.mark.parametrize(
     ("query", "values"),
-    [
-        (
-            f"SELECT key, {DAY}.start AS s, count(*) AS c FROM input GROUP BY key, "
-            f"Calendar_Window (timestamp, '1 day', '{BERLIN}')",
-            [("03-30 23:00", 2), ("03-31 22:00", 1)],
-        ),
-        (f"SELECT key, {DAY} AS w, count(*) AS c FROM input GROUP BY ALL", None),
-        (
-            f"SELECT key, w.start AS s, 1 AS c FROM (SELECT DISTINCT key, {DAY} AS w FROM input)",
-            [("03-30 23:00", 1), ("03-31 22:00", 1)],
-        ),
-        (
-            f"SELECT key, w.start AS s, c FROM (SELECT *, {DAY} AS w, n AS c, row_number() OVER "
-            f"(PARTITION BY key, {DAY} ORDER BY n DESC) AS place FROM input) WHERE place = 1",
-            [("03-30 23:00", 2), ("03-31 22:00", 3)],
-        ),
-        (  # The condition is about the day of the zone, and is applied below GROUP BY.
-            "SELECT key, w.start AS s, count(*) AS c FROM (SELECT *, "
-            f"{DAY} AS w FROM input) WHERE w.end = timestamp '2024-03-31 22:00' GROUP BY w, key",
-            [("03-30 23:00", 2)],
-        ),
-        (
-            f"WITH d AS (SELECT key, {DAY} AS calendar_window FROM input) SELECT key, "
-            "calendar_window.start AS s, count(*) AS c FROM d GROUP BY key, calendar_window "
-            "HAVING calendar_window.start < timestamp '2024-03-31'",
-            [("03-30 23:00", 2)],
-        ),
-    ],
+    long_but_the_first(
+        [
+            (
+                f"SELECT key, {DAY}.start AS s, count(*) AS c FROM input GROUP BY key, "
+                f"Calendar_Window (timestamp, '1 day', '{BERLIN}')",
+                [("03-30 23:00", 2), ("03-31 22:00", 1)],
+            ),
+            (f"SELECT key, {DAY} AS w, count(*) AS c FROM input GROUP BY ALL", None),
+            (
+                f"SELECT key, w.start AS s, 1 AS c FROM (SELECT DISTINCT key, {DAY} AS w FROM "
+                "input)",
+                [("03-30 23:00", 1), ("03-31 22:00", 1)],
+            ),
+            (
+                f"SELECT key, w.start AS s, c FROM (SELECT *, {DAY} AS w, n AS c, row_number() "
+                "OVER "
+                f"(PARTITION BY key, {DAY} ORDER BY n DESC) AS place FROM input) WHERE place = 1",
+                [("03-30 23:00", 2), ("03-31 22:00", 3)],
+            ),
+            (  # The condition is about the day of the zone, and is applied below GROUP BY.
+                "SELECT key, w.start AS s, count(*) AS c FROM (SELECT *, "
+                f"{DAY} AS w FROM input) WHERE w.end = timestamp '2024-03-31 22:00' GROUP BY w, "
+                "key",
+                [("03-30 23:00", 2)],
+            ),
+            (
+                f"WITH d AS (SELECT key, {DAY} AS calendar_window FROM input) SELECT key, "
+                "calendar_window.start AS s, count(*) AS c FROM d GROUP BY key, calendar_window "
+                "HAVING calendar_window.start < timestamp '2024-03-31'",
+                [("03-30 23:00", 2)],
+            ),
+        ],
+        3,
+    ),
     ids=["twice", "all", "distinct", "best rows", "condition", "with"],
 )
 def test_days_wherever_windows_may_be(
@@ -239,26 +245,31 @@ TABLE = "\n  tables: {{t: {{format: csv, path: {}, schema: 'c STRING, d TIMESTAM
 
 @pytest.mark.parametrize(
     ("query", "problem"),
-    [
-        (
-            f"SELECT key, max({DAY}.start) AS m FROM input GROUP BY key",
-            r"^calendar_window\(…\) must be one of the columns of GROUP BY, PARTITION BY or SEL",
-        ),
-        (
-            f"SELECT key, count(*) AS c FROM input WHERE {DAY}.start > timestamp '2024-01-01' "
-            f"GROUP BY key, {DAY}",
-            r"a query with calendar_window\(…\) may have windows in one place only: where it group",
-        ),
-        (
-            f"SELECT key, count(*) AS c FROM input JOIN (SELECT c, {DAY.replace('timestamp', 'd')} "
-            f"AS w FROM t) ON customer = c GROUP BY key, {DAY}",
-            "may have windows in one place only",
-        ),
-        (
-            f"SELECT key, count(*) AS c FROM input GROUP BY CUBE(key, {DAY})",
-            r"write calendar_window\(…\) into GROUP BY itself, not into a CUBE",
-        ),
-    ],
+    long_but_the_first(
+        [
+            (
+                f"SELECT key, max({DAY}.start) AS m FROM input GROUP BY key",
+                r"^calendar_window\(…\) must be one of the columns of GROUP BY, PARTITION BY or "
+                r"SEL",
+            ),
+            (
+                f"SELECT key, count(*) AS c FROM input WHERE {DAY}.start > timestamp '2024-01-01' "
+                f"GROUP BY key, {DAY}",
+                r"a query with calendar_window\(…\) may have windows in one place only: where it "
+                r"group",
+            ),
+            (
+                "SELECT key, count(*) AS c FROM input JOIN (SELECT c, "
+                f"{DAY.replace('timestamp', 'd')} AS w FROM t) ON customer = c GROUP BY key, {DAY}",
+                "may have windows in one place only",
+            ),
+            (
+                f"SELECT key, count(*) AS c FROM input GROUP BY CUBE(key, {DAY})",
+                r"write calendar_window\(…\) into GROUP BY itself, not into a CUBE",
+            ),
+        ],
+        2,
+    ),
     ids=["aggregate", "where", "table", "cube"],
 )
 def test_windows_that_are_refused(
@@ -271,11 +282,17 @@ def test_windows_that_are_refused(
 
 @pytest.mark.parametrize(
     ("window", "reason"),
-    [
-        ("window(timestamp, '1 day')", "was 1 day, Europe/Berlin, now 86400000000, 86400000000, 0"),
-        (DAY.replace(BERLIN, "UTC"), "was 1 day, Europe/Berlin, now 1 day, UTC"),
-        (DAY.replace("day", "week"), "was 1 day, Europe/Berlin, now 1 week, Europe/Berlin"),
-    ],
+    long_but_the_first(
+        [
+            (
+                "window(timestamp, '1 day')",
+                "was 1 day, Europe/Berlin, now 86400000000, 86400000000, 0",
+            ),
+            (DAY.replace(BERLIN, "UTC"), "was 1 day, Europe/Berlin, now 1 day, UTC"),
+            (DAY.replace("day", "week"), "was 1 day, Europe/Berlin, now 1 week, Europe/Berlin"),
+        ],
+        2,
+    ),
 )
 def test_state_of_other_windows_is_refused(window: str, reason: str, shared: OpenedOnce) -> None:
     first = Job(pipeline(DAILY), shared)

@@ -16,6 +16,8 @@ from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce
 from tests.unit.streams.test_debezium import PLACEHOLDER, column, event, unscaled, with_schema
 
+pytestmark = pytest.mark.integration
+
 SOURCES = "sources: {orders: {topic: changes, format: debezium}}\nprocessors:\n"
 COLUMNS = "id INT, customer STRING, price INT"
 TOTALS = (

@@ -213,16 +213,18 @@ def as_before(stores: Mapping[str, BytesStore], *, tagged: bool = False) -> None
 
 @pytest.mark.parametrize(
     ("before", "after", "select", "expected"),
-    [
-        ("DECIMAL(10,2)", "DECIMAL(12,2)", "sum(x) AS s, max(x) AS m", {"s": 12.75, "m": 7.5}),
-        ("INT", "BIGINT", "sum(x) AS s, max(x) AS m, min(x) AS n", {"s": 5, "m": 7, "n": -2}),
-        (
-            "DECIMAL(10,2)",
-            "DECIMAL(12,2)",
-            "sum(x) AS s, count(DISTINCT x) AS cd, collect_list(x) AS l",
-            {"s": 12.75, "cd": 2, "l": [5.25, 7.5]},
-        ),
-    ],
+    long_but_the_first(
+        [
+            ("DECIMAL(10,2)", "DECIMAL(12,2)", "sum(x) AS s, max(x) AS m", {"s": 12.75, "m": 7.5}),
+            ("INT", "BIGINT", "sum(x) AS s, max(x) AS m, min(x) AS n", {"s": 5, "m": 7, "n": -2}),
+            (
+                "DECIMAL(10,2)",
+                "DECIMAL(12,2)",
+                "sum(x) AS s, count(DISTINCT x) AS cd, collect_list(x) AS l",
+                {"s": 12.75, "cd": 2, "l": [5.25, 7.5]},
+            ),
+        ]
+    ),
 )
 def test_types_become_wider(
     shared: OpenedOnce, before: str, after: str, select: str, expected: Mapping[str, Any]

@@ -161,8 +161,8 @@ def compare(
 
 
 @pytest.mark.parametrize("changing", long_but_the_first(CHANGING))
-@pytest.mark.parametrize("is_checked", [False, True])
-@pytest.mark.parametrize("on", ON)
+@pytest.mark.parametrize("is_checked", long_but_the_first([True, False]))
+@pytest.mark.parametrize("on", long_but_the_first(ON, 2))
 @pytest.mark.parametrize("how", KINDS)
 @pytest.mark.parametrize("seed", long_but_the_first(range(4)))
 def test_results_are_those_of_the_rows_that_are_there(
@@ -171,7 +171,7 @@ def test_results_are_those_of_the_rows_that_are_there(
     compare(seed, how, on, changing, is_checked=is_checked)
 
 
-@pytest.mark.parametrize("how", KINDS)
+@pytest.mark.parametrize("how", long_but_the_first(KINDS, 2))
 def test_a_long_ttl_changes_nothing(how: str) -> None:
     compare(7, how, "columns", "both", is_checked=False, ttl="300 d")
 

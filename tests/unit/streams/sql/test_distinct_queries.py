@@ -11,6 +11,7 @@ import pytest
 
 from kafka_pipeline.streams.sql.kept_distinct import MOST_VALUES
 from kafka_pipeline.streams.sql.spec import QueryError
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce
 
 pytestmark = pytest.mark.integration
@@ -83,7 +84,7 @@ def test_values_of_a_record_that_is_rejected_were_not_seen(shared: OpenedOnce, g
 
 
 @pytest.mark.parametrize("emit", ["on_close", "on_update"])
-@pytest.mark.parametrize("groups", [f"key, {HOUR}", f"g, {HOUR}"])
+@pytest.mark.parametrize("groups", long_but_the_first([f"key, {HOUR}", f"g, {HOUR}"]))
 def test_values_go_with_their_window(shared: OpenedOnce, groups: str, emit: str) -> None:
     job = Job(pipeline(DISTINCT, groups, f"emit: {emit}\n  grace: 10 min"), shared)
     for start in (0, 60):
@@ -131,7 +132,7 @@ def test_function_of_a_constant_stays_one_of_distinct_values(shared: OpenedOnce)
     job.close()
 
 
-@pytest.mark.parametrize("groups", ["key", "g"])
+@pytest.mark.parametrize("groups", long_but_the_first(["key", "g"]))
 def test_functions_with_distinct_come_and_go_together(shared: OpenedOnce, groups: str) -> None:
     row = {"key": "a", "g": "a", "n": 1, "t": "x", "at": 1}
     job = Job(pipeline(FEW, groups), shared)

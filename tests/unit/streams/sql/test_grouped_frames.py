@@ -200,7 +200,7 @@ def test_state_of_another_function_is_refused(
             # In some rows, the key is another column.
             ("mixed", {}, "{}"),
         ],
-        6,
+        2,
     ),
 )
 def test_groups_that_pipeline_yaml_does_not_name_are_refused_with_what_to_add(
@@ -217,19 +217,22 @@ def test_groups_that_pipeline_yaml_does_not_name_are_refused_with_what_to_add(
 
 @pytest.mark.parametrize(
     ("function", "said", "right"),
-    [
-        ("totals", "{}", "{key: true}"),
-        ("totals", "{key: true, window: 1 h}", "{key: true}"),
-        ("by_customer", "{key: true}", "{}"),
-        ("per_hour", "{key: true, window: 1 h}", "{window: 1 h}"),
-        ("per_hour", "{window: 2 h}", "{window: 1 h}"),
-        ("per_hour", "{window: 1 h, offset: 1 min}", "{window: 1 h}"),
-        ("per_hour", "{window: 1 h, slide: 30 min}", "{window: 1 h}"),
-        ("per_hour", "{session: 1 h}", "{window: 1 h}"),
-        ("per_hour", "{}", "{window: 1 h}"),
-        ("sessions", "{key: true, window: 9 min}", "{key: true, session: 9 min}"),
-        ("sessions", "{key: true, session: 8 min}", "{key: true, session: 9 min}"),
-    ],
+    long_but_the_first(
+        [
+            ("totals", "{}", "{key: true}"),
+            ("totals", "{key: true, window: 1 h}", "{key: true}"),
+            ("by_customer", "{key: true}", "{}"),
+            ("per_hour", "{key: true, window: 1 h}", "{window: 1 h}"),
+            ("per_hour", "{window: 2 h}", "{window: 1 h}"),
+            ("per_hour", "{window: 1 h, offset: 1 min}", "{window: 1 h}"),
+            ("per_hour", "{window: 1 h, slide: 30 min}", "{window: 1 h}"),
+            ("per_hour", "{session: 1 h}", "{window: 1 h}"),
+            ("per_hour", "{}", "{window: 1 h}"),
+            ("sessions", "{key: true, window: 9 min}", "{key: true, session: 9 min}"),
+            ("sessions", "{key: true, session: 8 min}", "{key: true, session: 9 min}"),
+        ],
+        2,
+    ),
 )
 def test_groups_that_differ_from_pipeline_yaml_are_refused_with_what_to_write(
     shared: OpenedOnce, function: str, said: str, right: str
@@ -250,20 +253,29 @@ def test_windows_are_the_same_a_slide_earlier(local: LocalQueries) -> None:
 
 @pytest.mark.parametrize(
     ("function", "reason"),
-    [
-        ("ungrouped", "there is no GROUP BY, so there is no state to keep: leave group_by out"),
-        ("first_of_each", "dropDuplicates by some of the columns keeps any one of their rows"),
-        ("all_records", "aggregates without GROUP BY would be those of a partition"),
-        ("twice", "a second GROUP BY, DISTINCT or .* below the first .Aggregate."),
-        ("best_of_sessions", "session_window.…. in PARTITION BY would be a session for each"),
-        ("pivoted", "a second GROUP BY, DISTINCT or .* below the first .Aggregate."),
-        ("sorted_groups", "ORDER BY needs all rows"),
-        ("random_groups", "random numbers and the current time"),
-        ("shouted_after", "EvalPython around GROUP BY or .*, but only SELECT, HAVING"),
-        ("with_months", "the gap of session_window.…. has months, whose lengths differ: use days"),
-        ("timeless", "MapInArrow hides which record .*: let the result have a column timestamp"),
-        ("of_vectors", "user-defined types cannot be read"),
-    ],
+    long_but_the_first(
+        [
+            ("ungrouped", "there is no GROUP BY, so there is no state to keep: leave group_by out"),
+            ("first_of_each", "dropDuplicates by some of the columns keeps any one of their rows"),
+            ("all_records", "aggregates without GROUP BY would be those of a partition"),
+            ("twice", "a second GROUP BY, DISTINCT or .* below the first .Aggregate."),
+            ("best_of_sessions", "session_window.…. in PARTITION BY would be a session for each"),
+            ("pivoted", "a second GROUP BY, DISTINCT or .* below the first .Aggregate."),
+            ("sorted_groups", "ORDER BY needs all rows"),
+            ("random_groups", "random numbers and the current time"),
+            ("shouted_after", "EvalPython around GROUP BY or .*, but only SELECT, HAVING"),
+            (
+                "with_months",
+                "the gap of session_window.…. has months, whose lengths differ: use days",
+            ),
+            (
+                "timeless",
+                "MapInArrow hides which record .*: let the result have a column timestamp",
+            ),
+            ("of_vectors", "user-defined types cannot be read"),
+        ],
+        4,
+    ),
 )
 def test_functions_whose_state_cannot_be_kept_are_refused(
     local: LocalQueries, function: str, reason: str
@@ -274,12 +286,18 @@ def test_functions_whose_state_cannot_be_kept_are_refused(
 
 @pytest.mark.parametrize(
     ("function", "config", "reason"),
-    [
-        ("with_gap", {"gap": "0 seconds"}, "the gap of session_window.…. must be above 0"),
-        ("with_gap", {"gap": "-5 seconds"}, "the gap of session_window.…. must be above 0"),
-        ("with_gap", {"gap": "1500 microseconds"}, "times of windows must be whole milliseconds"),
-        ("with_window", {"times": ["1500 microseconds"]}, "must be whole milliseconds"),
-    ],
+    long_but_the_first(
+        [
+            ("with_gap", {"gap": "0 seconds"}, "the gap of session_window.…. must be above 0"),
+            ("with_gap", {"gap": "-5 seconds"}, "the gap of session_window.…. must be above 0"),
+            (
+                "with_gap",
+                {"gap": "1500 microseconds"},
+                "times of windows must be whole milliseconds",
+            ),
+            ("with_window", {"times": ["1500 microseconds"]}, "must be whole milliseconds"),
+        ]
+    ),
 )
 def test_windows_that_stores_cannot_keep_are_refused(
     shared: OpenedOnce, function: str, config: Mapping[str, Any], reason: str

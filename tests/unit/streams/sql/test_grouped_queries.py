@@ -10,6 +10,7 @@ from kafka_pipeline.common.pipelines.specs import GroupingSpec
 from kafka_pipeline.streams.sql.declared_groups import require_as_planned
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_shape import StateShape
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row
 
 pytestmark = pytest.mark.integration
@@ -221,21 +222,24 @@ def test_record_that_is_not_text_or_not_computable_is_rejected_alone(shared: Ope
 
 @pytest.mark.parametrize(
     ("changed", "reason"),
-    [
-        (
-            "SELECT key, sum(n * 1.5) AS s FROM input GROUP BY key",
-            "the aggregate functions were .* now .*decimal",
-        ),
-        (
-            TOTALS.replace("BY key", "BY key, customer").partition(" HAVING")[0],
-            "grouping columns were string, now string, s",
-        ),
-        (HOURLY, "the window .* was none, now 3600000000, 3600000000, 0"),
-        (
-            TOTALS.replace("BY key", "BY customer").replace("key,", "customer AS key,"),
-            "how records",
-        ),
-    ],
+    long_but_the_first(
+        [
+            (
+                "SELECT key, sum(n * 1.5) AS s FROM input GROUP BY key",
+                "the aggregate functions were .* now .*decimal",
+            ),
+            (
+                TOTALS.replace("BY key", "BY key, customer").partition(" HAVING")[0],
+                "grouping columns were string, now string, s",
+            ),
+            (HOURLY, "the window .* was none, now 3600000000, 3600000000, 0"),
+            (
+                TOTALS.replace("BY key", "BY customer").replace("key,", "customer AS key,"),
+                "how records",
+            ),
+        ],
+        2,
+    ),
 )
 def test_state_of_another_query_is_refused(shared: OpenedOnce, changed: str, reason: str) -> None:
     first = Job(pipeline(TOTALS), shared)
@@ -336,7 +340,7 @@ def test_distinct_rows_that_were_kept_for_the_close_are_given_when_emit_is_chang
 
 
 @pytest.mark.parametrize("emit", ["on_update", "on_close"])
-@pytest.mark.parametrize("group", ["key", "customer"])
+@pytest.mark.parametrize("group", long_but_the_first(["key", "customer"]))
 def test_distinct_row_is_given_once_a_window(shared: OpenedOnce, emit: str, group: str) -> None:
     query = (
         f"SELECT {group} AS key, date_format(w.start, 'HH:mm') AS hour FROM (SELECT DISTINCT "

@@ -86,7 +86,14 @@ def test_updates_end_with_what_all_records_at_once_give(
 
 @pytest.mark.parametrize(
     "columns",
-    ["key, n", "key AS key, n", "customer AS key, n", "key, n, date_trunc('HOUR', timestamp) AS h"],
+    long_but_the_first(
+        [
+            "key, n",
+            "key AS key, n",
+            "customer AS key, n",
+            "key, n, date_trunc('HOUR', timestamp) AS h",
+        ]
+    ),
 )
 def test_distinct_rows_are_given_once(shared: OpenedOnce, seeds: list[int], columns: str) -> None:
     at_once = (

@@ -94,7 +94,7 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("query", long_but_the_first(FOUND, 4))
+@pytest.mark.parametrize("query", long_but_the_first(FOUND, 2))
 def test_each_record_finds_the_version_of_its_time(local: LocalQueries, query: str) -> None:
     assert values(local, query) == FOUND[query]
 
@@ -115,11 +115,13 @@ def test_without_versions_nothing_is_found(local: LocalQueries) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    [
-        "SELECT to_json(struct(*)) AS value FROM input i JOIN c ON i.key = c.key",
-        "SELECT to_json(struct(c.*)) AS value FROM input i JOIN c ON i.key = c.key",
-        "SELECT to_json(struct(*)) AS value FROM input JOIN c USING (key)",
-    ],
+    long_but_the_first(
+        [
+            "SELECT to_json(struct(*)) AS value FROM input i JOIN c ON i.key = c.key",
+            "SELECT to_json(struct(c.*)) AS value FROM input i JOIN c ON i.key = c.key",
+            "SELECT to_json(struct(*)) AS value FROM input JOIN c USING (key)",
+        ]
+    ),
 )
 def test_nobody_sees_the_times_at_which_a_version_is_visible(
     local: LocalQueries, query: str

@@ -24,6 +24,8 @@ from tests.unit.streams.sql.test_topic_tables_model import (
     random_rows,
 )
 
+pytestmark = pytest.mark.integration
+
 HISTORY = 10
 """Minutes."""
 

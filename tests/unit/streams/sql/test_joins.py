@@ -9,6 +9,7 @@ import pytest
 from kafka_pipeline import serdes
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.testing import TopologyTestDriver
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row
 from tests.unit.streams.sql.join_pipeline import ON, WITHIN, pipeline
 from tests.unit.streams.sql.test_keyed_joins import CONFIG
@@ -162,10 +163,13 @@ def test_an_error_in_select_rejects_the_record_that_it_is_about(shared: OpenedOn
 
 @pytest.mark.parametrize(
     "read",
-    [
-        f"(SELECT o.key, n, m FROM orders o JOIN payments p {ON})",
-        f"(SELECT o.key, n, m FROM orders o, payments p WHERE {ON.removeprefix('ON ')} AND n = 1)",
-    ],
+    long_but_the_first(
+        [
+            f"(SELECT o.key, n, m FROM orders o JOIN payments p {ON})",
+            f"(SELECT o.key, n, m FROM orders o, payments p WHERE {ON.removeprefix('ON ')} AND n = "
+            "1)",
+        ]
+    ),
 )
 def test_each_input_may_have_columns_of_its_own(shared: OpenedOnce, read: str) -> None:
     query = f"SELECT key, n, m FROM {read}"
@@ -222,25 +226,34 @@ def test_a_changed_query_does_not_read_the_state(shared: OpenedOnce) -> None:
 
 @pytest.mark.parametrize(
     ("query", "reason"),
-    [
-        (
-            "SELECT o.key, o.n FROM orders o JOIN payments p ON o.n = p.n AND " + WITHIN,
-            "ttl: none, which keeps them forever",
-        ),
-        ("SELECT key, n FROM orders UNION ALL SELECT key, n FROM payments", "not as a join of two"),
-        (f"SELECT o.key, rand() AS n FROM orders o JOIN payments p {ON}", "random numbers"),
-        (f"SELECT o.key, o.n FROM orders o JOIN payments p {ON} ORDER BY o.n", "ORDER BY needs"),
-        (
-            f"SELECT o.key, o.n FROM orders o JOIN payments p {ON} "
-            "WHERE o.n IN (SELECT n FROM orders)",
-            "a subquery reads orders",
-        ),
-        (
-            "SELECT o.key, o.n FROM (SELECT key, n, timestamp + INTERVAL 1 HOUR AS timestamp "
-            f"FROM orders) o JOIN payments p {ON}",
-            "ttl: none, which keeps them forever",
-        ),
-    ],
+    long_but_the_first(
+        [
+            (
+                "SELECT o.key, o.n FROM orders o JOIN payments p ON o.n = p.n AND " + WITHIN,
+                "ttl: none, which keeps them forever",
+            ),
+            (
+                "SELECT key, n FROM orders UNION ALL SELECT key, n FROM payments",
+                "not as a join of two",
+            ),
+            (f"SELECT o.key, rand() AS n FROM orders o JOIN payments p {ON}", "random numbers"),
+            (
+                f"SELECT o.key, o.n FROM orders o JOIN payments p {ON} ORDER BY o.n",
+                "ORDER BY needs",
+            ),
+            (
+                f"SELECT o.key, o.n FROM orders o JOIN payments p {ON} "
+                "WHERE o.n IN (SELECT n FROM orders)",
+                "a subquery reads orders",
+            ),
+            (
+                "SELECT o.key, o.n FROM (SELECT key, n, timestamp + INTERVAL 1 HOUR AS timestamp "
+                f"FROM orders) o JOIN payments p {ON}",
+                "ttl: none, which keeps them forever",
+            ),
+        ],
+        3,
+    ),
 )
 def test_other_queries_are_refused(shared: OpenedOnce, query: str, reason: str) -> None:
     with pytest.raises(Exception, match=reason):

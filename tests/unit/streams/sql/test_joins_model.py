@@ -175,7 +175,7 @@ def test_all_at_once_gives_the_same(
         job.close()
 
 
-@pytest.mark.parametrize("how", ["", "FULL"])
+@pytest.mark.parametrize("how", long_but_the_first(["", "FULL"]))
 def test_results_come_in_the_same_order_however_batches_are_cut(
     shared: OpenedOnce, seeds: list[int], how: str
 ) -> None:

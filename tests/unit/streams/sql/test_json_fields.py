@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 
 import pyarrow as pa
+import pytest
 
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.columns import batch_of, table_of
 from kafka_pipeline.streams.sql.json_fields import JsonFields, read_fields
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.spec import QuerySpec
+
+pytestmark = pytest.mark.integration
 
 TYPES = {
     "s": ("STRING", pa.string()),

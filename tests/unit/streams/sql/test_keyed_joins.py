@@ -15,6 +15,7 @@ from kafka_pipeline.streams.sql.columns import batch_of, lookup_schema, table_of
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from kafka_pipeline.testing import TopologyTestDriver
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.test_topic_tables_model import JOINS
 
 pytestmark = pytest.mark.integration
@@ -72,7 +73,7 @@ def rows_of(format_: Format, *rows: tuple[bytes, bytes]) -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("query", REASONS)
+@pytest.mark.parametrize("query", long_but_the_first(REASONS, 6))
 def test_joins_that_a_batch_cannot_do_are_refused(local: LocalQueries, query: str) -> None:
     with pytest.raises(QueryError, match=REASONS[query]):
         local.open(QuerySpec(query, topic_tables=TABLES))

@@ -196,13 +196,19 @@ def test_key_may_be_made_of_an_expression_that_is_in_partition_by_too(shared: Op
 
 @pytest.mark.parametrize(
     ("changed", "found"),
-    [
-        (ranked("concat(key, customer, '!') AS key, n"), ""),
-        (ranked(limit="place <= 3"), "were rank() up to 2, int DESC NULLS LAST, now rank() up to"),
-        (ranked(function="dense_rank"), "now dense_rank() up to 2"),
-        (ranked(limit="place >= 2"), "now rank() of all rows"),
-        (ranked(function="row_number"), "the aggregate functions were"),
-    ],
+    long_but_the_first(
+        [
+            (ranked("concat(key, customer, '!') AS key, n"), ""),
+            (
+                ranked(limit="place <= 3"),
+                "were rank() up to 2, int DESC NULLS LAST, now rank() up to",
+            ),
+            (ranked(function="dense_rank"), "now dense_rank() up to 2"),
+            (ranked(limit="place >= 2"), "now rank() of all rows"),
+            (ranked(function="row_number"), "the aggregate functions were"),
+        ],
+        2,
+    ),
 )
 def test_state_belongs_to_a_function_and_a_limit(
     local: LocalQueries, changed: str, found: str
@@ -215,7 +221,7 @@ def test_state_belongs_to_a_function_and_a_limit(
 @pytest.mark.parametrize(
     "limit",
     long_but_the_first(
-        ["place <= 2 OR n > 3", "place <= n", "place >= 1", "place <= 2.5D", "place + 1 <= 2"], 2
+        ["place <= 2 OR n > 3", "place <= n", "place >= 1", "place <= 2.5D", "place + 1 <= 2"]
     ),
 )
 def test_condition_that_does_not_limit_places_keeps_all_rows(

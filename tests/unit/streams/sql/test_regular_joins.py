@@ -235,7 +235,7 @@ def test_failing_spark_rejects_no_record_of_an_input_joined_with_itself(
     job.close()
 
 
-@pytest.mark.parametrize("on", ["columns", "key", "key and columns"])
+@pytest.mark.parametrize("on", long_but_the_first(["columns", "key", "key and columns"], 2))
 @pytest.mark.parametrize("how", KINDS)
 @pytest.mark.parametrize("ttl", long_but_the_first(["none", "1 h"]))
 def test_results_do_not_depend_on_the_number_of_tasks(how: str, on: str, ttl: str) -> None:

@@ -56,7 +56,7 @@ def results_of(job: Job, rows: Sequence[tuple[str, Row]], size: int) -> list[Res
 
 
 @pytest.mark.parametrize("ttl_min", long_but_the_first([None, 5, 1, 20], 2))
-@pytest.mark.parametrize("is_checked", [False, True])
+@pytest.mark.parametrize("is_checked", long_but_the_first([True, False]))
 @pytest.mark.parametrize("on", long_but_the_first(["columns", "key", "key and columns"], 2))
 @pytest.mark.parametrize("how", KINDS)
 @pytest.mark.parametrize("seed", SEEDS)
@@ -83,7 +83,7 @@ def test_final_results_are_those_of_the_model(
         job.close()
 
 
-@pytest.mark.parametrize("on", ["columns", "key", "key and columns"])
+@pytest.mark.parametrize("on", long_but_the_first(["columns", "key", "key and columns"]))
 @pytest.mark.parametrize("how", KINDS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_results_come_in_the_order_of_records_however_batches_are_cut(

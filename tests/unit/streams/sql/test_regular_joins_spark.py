@@ -72,7 +72,7 @@ def test_all_at_once_gives_the_same(
     require_same(shared, seeds, how, on)
 
 
-@pytest.mark.parametrize("where", [*CONDITIONS][1:])
+@pytest.mark.parametrize("where", long_but_the_first([*CONDITIONS][1:]))
 @pytest.mark.parametrize("how", long_but_the_first(["", *KINDS[:1], *KINDS[2:]]))
 def test_conditions_of_one_side_mean_what_they_mean_to_spark(
     shared: OpenedOnce, seeds: list[int], how: str, where: str
@@ -95,8 +95,7 @@ def test_conditions_of_one_side_mean_what_they_mean_to_spark(
                 ["o1"],
                 ["p1", "p2", "p3"],
             ),
-        ],
-        2,
+        ]
     ),
 )
 def test_rows_that_cannot_have_results_are_not_kept(
@@ -213,7 +212,7 @@ def require_same(
                 ["o2p1"],
             ),
         ],
-        5,
+        2,
     ),
 )
 def test_rows_meet_by_what_must_be_equal(
@@ -240,27 +239,34 @@ def test_rows_meet_by_what_must_be_equal(
 
 @pytest.mark.parametrize(
     ("query", "reason"),
-    [
-        ("SELECT o.n FROM orders o LEFT JOIN payments p ON o.n = p.n", "let the query give a key"),
-        (
-            "SELECT o.n FROM orders o JOIN payments p ON CAST(o.n AS DOUBLE) = CAST(p.n AS DOUBLE)",
-            "these are of the type double",
-        ),
-        ("SELECT o.n FROM orders o JOIN payments p ON o.n < p.n", "columns that must be equal"),
-        (
-            "SELECT o.n FROM (SELECT *, window(timestamp, '1 hour') AS w FROM orders) o JOIN "
-            "(SELECT *, window(timestamp, '1 hour') AS w FROM payments) p ON o.w = p.w",
-            "compare windows by their start",
-        ),
-        ("SELECT rand() AS n FROM orders o JOIN payments p ON o.n = p.n", "random numbers"),
-    ],
+    long_but_the_first(
+        [
+            (
+                "SELECT o.n FROM orders o LEFT JOIN payments p ON o.n = p.n",
+                "let the query give a key",
+            ),
+            (
+                "SELECT o.n FROM orders o JOIN payments p ON CAST(o.n AS DOUBLE) = CAST(p.n AS "
+                "DOUBLE)",
+                "these are of the type double",
+            ),
+            ("SELECT o.n FROM orders o JOIN payments p ON o.n < p.n", "columns that must be equal"),
+            (
+                "SELECT o.n FROM (SELECT *, window(timestamp, '1 hour') AS w FROM orders) o JOIN "
+                "(SELECT *, window(timestamp, '1 hour') AS w FROM payments) p ON o.w = p.w",
+                "compare windows by their start",
+            ),
+            ("SELECT rand() AS n FROM orders o JOIN payments p ON o.n = p.n", "random numbers"),
+        ],
+        2,
+    ),
 )
 def test_other_queries_are_refused(shared: OpenedOnce, query: str, reason: str) -> None:
     with pytest.raises(QueryError, match=reason):
         Job(pipeline(query, "ttl: none", SCHEMA), shared)
 
 
-@pytest.mark.parametrize("column", ["partition", "offset", "headers"])
+@pytest.mark.parametrize("column", long_but_the_first(["partition", "offset", "headers"]))
 def test_only_what_is_kept_of_a_record_can_be_read_of_a_side_that_changes(
     shared: OpenedOnce, column: str
 ) -> None:

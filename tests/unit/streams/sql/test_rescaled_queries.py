@@ -127,6 +127,6 @@ def run(text: str, queries: OpenedOnce, counts: Sequence[int]) -> object:
     return sorted(f"{each.key} {each.value} {each.timestamp}" for each in job.take())
 
 
-@pytest.mark.parametrize("text", long_but_the_first(QUERIES.values(), 3), ids=QUERIES)
+@pytest.mark.parametrize("text", long_but_the_first(QUERIES.values()), ids=QUERIES)
 def test_results_do_not_depend_on_the_number_of_tasks(text: str, shared: OpenedOnce) -> None:
     assert run(text, shared, CHANGES) == run(text, shared, [1])

@@ -15,6 +15,8 @@ from kafka_pipeline.streams.sql.spec import RECORD, QuerySpec, SparkQuery
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.test_json_fields import DDL, SCHEMA, random_values
 
+pytestmark = pytest.mark.integration
+
 JSON = QuerySpec(format="json", schema=DDL)
 
 
@@ -73,7 +75,7 @@ def both(query: SparkQuery, spec: QuerySpec, batch: Batch) -> tuple[Batch, Batch
             ),
             ("WITH w AS (SELECT i AS j, s FROM input) SELECT j, s FROM w WHERE s IS NULL", None),
         ],
-        6,
+        3,
     ),
 )
 def test_what_is_put_together_is_what_spark_gives(

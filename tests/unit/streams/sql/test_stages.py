@@ -108,7 +108,7 @@ OF_GROUPS = {
 
 @pytest.mark.parametrize(
     ("query", "expected"),
-    long_but_the_first(reversed(OF_GROUPS.values()), 2),
+    long_but_the_first(reversed(OF_GROUPS.values())),
     ids=reversed(OF_GROUPS),
 )
 def test_groups_of_groups_are_those_of_the_last_results(
@@ -254,25 +254,29 @@ def checked(local: LocalQueries) -> Callable[[Path, str], list[str]]:
 
 @pytest.mark.parametrize(
     ("column", "reason"),
-    [
-        (
-            "count(*) AS key",
-            "the query gives key as BIGINT, and the rest of the query would read the key of its "
-            "records as STRING: cast it, or give the column another name",
-        ),
-        (
-            "map(1, 2) AS m",
-            "the query gives m as MAP<INT,INT>, which cannot go to another part of the query: cast "
-            "it, or make text of it",
-        ),
-        (
-            "collect_list(struct(n, n)) AS s",
-            'the query gives s as ARRAY<STRUCT<N:INT,N:INT>>, and two fields called "n" cannot go '
-            "to another part of the query: give each a name of its own, as in struct(n AS a, "
-            "n + 1 AS b)",
-        ),
-        ("\n  wrong", "`offset`, `partition`]. (line 2, column 3)"),
-    ],
+    long_but_the_first(
+        [
+            (
+                "count(*) AS key",
+                "the query gives key as BIGINT, and the rest of the query would read the key of "
+                "its records as STRING: cast it, or give the column another name",
+            ),
+            (
+                "map(1, 2) AS m",
+                "the query gives m as MAP<INT,INT>, which cannot go to another part of the query: "
+                "cast it, or make text of it",
+            ),
+            (
+                "collect_list(struct(n, n)) AS s",
+                'the query gives s as ARRAY<STRUCT<N:INT,N:INT>>, and two fields called "n" cannot '
+                "go "
+                "to another part of the query: give each a name of its own, as in struct(n AS a, "
+                "n + 1 AS b)",
+            ),
+            ("\n  wrong", "`offset`, `partition`]. (line 2, column 3)"),
+        ],
+        2,
+    ),
 )
 def test_mistake_in_a_stage_is_reported_with_its_place(
     column: str, reason: str, tmp_path: Path, checked: Callable[[Path, str], list[str]]

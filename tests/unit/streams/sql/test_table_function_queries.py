@@ -52,48 +52,54 @@ def results(query: str, more: str, queries: OpenedOnce, rows: Sequence[Row] = RO
 @pytest.mark.parametrize("more", long_but_the_first(["grace: 0 s", "emit: on_close\n  grace: 0 s"]))
 @pytest.mark.parametrize(
     ("query", "same"),
-    [
-        (
-            f"SELECT key, window_start AS s, window_end, count(*) AS c FROM {TUMBLE} "
-            "GROUP BY key, window_start, window_end HAVING max(n) > 1 AND hour(window_end) < 9",
-            "SELECT key, window.start AS s, window.end AS window_end, count(*) AS c FROM input "
-            f"GROUP BY key, {HOURLY} HAVING max(n) > 1 AND hour(window.end) < 9",
-        ),
-        (
-            f"SELECT customer AS key, window_time, sum(n) AS s FROM TABLE({HOP}) w "
-            "GROUP BY w.window_start, window_end, w.window_time, customer",
-            "SELECT customer AS key, window.end - INTERVAL '1' MILLISECOND AS window_time, "
-            "sum(n) AS s FROM input GROUP BY window(timestamp, '1 hour', '20 minutes'), customer",
-        ),
-        (
-            f"SELECT key, window_start, window_end, collect_list(n) AS l FROM TABLE({SESSION}) "
-            "GROUP BY window_start, window_end, key",
-            "SELECT key, session_window.start AS window_start, session_window.end AS window_end, "
-            "collect_list(n) AS l FROM input GROUP BY session_window(timestamp, '5 minutes'), key",
-        ),
-        (
-            f"SELECT key, window_start, window_end, sum(n) AS s FROM TABLE({SESSION}) "
-            "WHERE n <> 1 GROUP BY window_start, window_end, key",
-            "SELECT key, session_window.start AS window_start, session_window.end AS window_end, "
-            "sum(n) AS s FROM input WHERE n <> 1 "
-            "GROUP BY session_window(timestamp, '5 minutes'), key",
-        ),
-        (
-            "SELECT key, window_start, n, place FROM (SELECT *, row_number() OVER (PARTITION BY "
-            f"window_start, window_end, key ORDER BY n DESC) AS place FROM TABLE({TUMBLE})) "
-            "WHERE place <= 2",
-            "SELECT key, w.start AS window_start, n, place FROM (SELECT *, row_number() OVER "
-            f"(PARTITION BY w, key ORDER BY n DESC) AS place FROM (SELECT *, {HOURLY} AS w "
-            "FROM input)) WHERE place <= 2",
-        ),
-        (
-            f"WITH big AS (SELECT key, window_start, window_end FROM TABLE({TUMBLE}) WHERE n > 1) "
-            "SELECT key, window_start, count(*) AS c FROM big "
-            "GROUP BY key, window_start, window_end",
-            "SELECT key, window.start AS window_start, count(*) AS c FROM input WHERE n > 1 "
-            f"GROUP BY key, {HOURLY}",
-        ),
-    ],
+    long_but_the_first(
+        [
+            (
+                f"SELECT key, window_start AS s, window_end, count(*) AS c FROM {TUMBLE} "
+                "GROUP BY key, window_start, window_end HAVING max(n) > 1 AND hour(window_end) < 9",
+                "SELECT key, window.start AS s, window.end AS window_end, count(*) AS c FROM input "
+                f"GROUP BY key, {HOURLY} HAVING max(n) > 1 AND hour(window.end) < 9",
+            ),
+            (
+                f"SELECT customer AS key, window_time, sum(n) AS s FROM TABLE({HOP}) w "
+                "GROUP BY w.window_start, window_end, w.window_time, customer",
+                "SELECT customer AS key, window.end - INTERVAL '1' MILLISECOND AS window_time, "
+                "sum(n) AS s FROM input GROUP BY window(timestamp, '1 hour', '20 minutes'), "
+                "customer",
+            ),
+            (
+                f"SELECT key, window_start, window_end, collect_list(n) AS l FROM TABLE({SESSION}) "
+                "GROUP BY window_start, window_end, key",
+                "SELECT key, session_window.start AS window_start, session_window.end AS "
+                "window_end, "
+                "collect_list(n) AS l FROM input GROUP BY session_window(timestamp, '5 minutes'), "
+                "key",
+            ),
+            (
+                f"SELECT key, window_start, window_end, sum(n) AS s FROM TABLE({SESSION}) "
+                "WHERE n <> 1 GROUP BY window_start, window_end, key",
+                "SELECT key, session_window.start AS window_start, session_window.end AS "
+                "window_end, sum(n) AS s FROM input WHERE n <> 1 "
+                "GROUP BY session_window(timestamp, '5 minutes'), key",
+            ),
+            (
+                "SELECT key, window_start, n, place FROM (SELECT *, row_number() OVER (PARTITION "
+                f"BY window_start, window_end, key ORDER BY n DESC) AS place FROM TABLE({TUMBLE})) "
+                "WHERE place <= 2",
+                "SELECT key, w.start AS window_start, n, place FROM (SELECT *, row_number() OVER "
+                f"(PARTITION BY w, key ORDER BY n DESC) AS place FROM (SELECT *, {HOURLY} AS w "
+                "FROM input)) WHERE place <= 2",
+            ),
+            (
+                f"WITH big AS (SELECT key, window_start, window_end FROM TABLE({TUMBLE}) WHERE n > "
+                "1) SELECT key, window_start, count(*) AS c FROM big "
+                "GROUP BY key, window_start, window_end",
+                "SELECT key, window.start AS window_start, count(*) AS c FROM input WHERE n > 1 "
+                f"GROUP BY key, {HOURLY}",
+            ),
+        ],
+        3,
+    ),
     ids=["tumble", "hop", "session", "some of a session", "best rows", "passed on"],
 )
 def test_results_are_those_of_the_window_functions(
@@ -104,7 +110,7 @@ def test_results_are_those_of_the_window_functions(
     assert found == results(same, more, shared)
 
 
-@pytest.mark.parametrize("offset", [0, -10])
+@pytest.mark.parametrize("offset", long_but_the_first([0, -10]))
 def test_windows_of_cumulate_begin_together_and_end_a_step_apart(
     offset: int, shared: OpenedOnce
 ) -> None:
