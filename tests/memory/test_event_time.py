@@ -18,9 +18,9 @@ from tests.memory.faults import Weather
 from tests.seeds import parametrize
 from tests.tiers import long_but_the_first
 
-SHORT_SEEDS = 30
+SHORT_SEEDS = 15
 SEEDS = 300
-CHUNK = 30
+CHUNK = 15
 SEEDS_FOR_SABOTAGE = 500
 
 

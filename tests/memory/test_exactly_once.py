@@ -21,9 +21,9 @@ from tests.memory.world import World
 from tests.seeds import parametrize
 from tests.tiers import long_but_the_first
 
-SHORT_SEEDS = 50
+SHORT_SEEDS = 25
 SEEDS = 500
-CHUNK = 50
+CHUNK = 25
 SEEDS_FOR_SABOTAGE = 1000
 
 

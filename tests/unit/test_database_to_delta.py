@@ -18,6 +18,7 @@ from tests.change_data.connector import Given
 from tests.change_data.joined import recorded
 from tests.docs.pages import blocks
 from tests.small_config import SMALL_CONFIG
+from tests.tiers import long_but_the_first
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/database_to_delta.md"
 
@@ -46,7 +47,7 @@ def shuffled(given: list[Given], chance: random.Random) -> list[Given]:
     return mixed
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+@pytest.mark.parametrize("seed", long_but_the_first([None, 1, 2, 3], 2))
 def test_delta_table_ends_as_the_join_of_the_database(seed: int | None, files: list[Path]) -> None:
     given, rows = recorded()
     if seed is not None:

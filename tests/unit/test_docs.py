@@ -24,6 +24,14 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
+WITH_SPARK = {
+    "docs/how-to/read_change_data.md": [pytest.mark.integration],
+    "docs/how-to/recipes.md": [pytest.mark.integration],
+    "docs/reference/spark_sql.md": [pytest.mark.integration, pytest.mark.long],
+    "docs/tutorials/first_sql.md": [pytest.mark.integration],
+}
+"""Pages whose examples run queries; one of them has a great many."""
+
 MOST_README_LINES = 150
 MOST_EXCUSES = 20
 
@@ -70,7 +78,11 @@ def test_the_index_has_every_page() -> None:
     assert {page for page in PAGES[2:] if page != INDEX} <= linked_pages(INDEX)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=WITH_SPARK.get(name(page), ())) for page in PAGES],
+    ids=[*map(name, PAGES)],
+)
 def test_examples_work(page: Path, run_page: Callable[[Path], None]) -> None:
     run_page(page)
 

@@ -266,8 +266,8 @@ VALUES: tuple[Any, ...] = (
     *(-2, 0, 1, 10**12, 1.5, True, False, [], {}, [""], ["x", "x"], [1], [[]]),
     *({"a": 1}, {"a": None}, {"topic": "t"}, {"id": "A"}),
 )
-PARTS = 7
-"""Short tests take two of seven changes. A place in a sample has 30, so each gets others."""
+PARTS = 13
+"""A short test takes one of 13 changes. A place in a sample has 30, so each gets others."""
 KEYS = ("unknown", "", "source", "sink", "input", "two words", "1", "a.b", "topic")
 ONLY_THE_LOADER_SEES = re.compile(
     "unknown target|unknown source|cannot be a target|must be below"

@@ -13,6 +13,7 @@ from tests.chaos.dsl_ledger import DslLedger
 from tests.chaos.event_times import EPOCH_MS, STEP_MS, EventTimes
 from tests.chaos.ledger import BASE, value_of
 from tests.chaos.numbered_results import Tally
+from tests.tiers import long_but_the_first
 from tests.user_code.numbered import ORDERS_EVERY, RATES_EVERY, WINDOW_MS, build
 
 KEYS = [b"k%02d" % number for number in range(6)]
@@ -82,7 +83,7 @@ def run() -> Run:
 KINDS = ["count", "sum", "bucket", "join", "rate"]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", long_but_the_first(range(3)))
 def test_what_the_driver_gives_is_clean(seed: int) -> None:
     made = Run(seed)
     ledger = made.judge(made.results)

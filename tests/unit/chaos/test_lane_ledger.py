@@ -18,6 +18,7 @@ from tests.chaos.lanes import build, lane_of, passed_of
 from tests.chaos.ledger import BASE, value_of
 from tests.chaos.load import KEYS, keys_in
 from tests.chaos.numbered_results import Tally
+from tests.tiers import long_but_the_first
 from tests.user_code.numbered import WINDOW_MS
 
 EPOCHS = 3
@@ -102,7 +103,7 @@ def test_each_lane_has_keys_of_all_partitions() -> None:
         assert len({lane_of(key) for key in keys_in(partition, PARTITIONS)}) > 2
 
 
-@pytest.mark.parametrize("seed", range(PARTITIONS))
+@pytest.mark.parametrize("seed", long_but_the_first(range(PARTITIONS)))
 def test_what_the_driver_gives_is_clean(seed: int) -> None:
     made = Run(seed)
     assert made.tally(made.results) == Tally()
@@ -111,7 +112,7 @@ def test_what_the_driver_gives_is_clean(seed: int) -> None:
     assert {key for key, _ in made.results} == {lane_of(key) for key in KEYS}
 
 
-@pytest.mark.parametrize("at", [0, 7, -1])
+@pytest.mark.parametrize("at", long_but_the_first([0, 7, -1]))
 def test_records_of_a_window_that_is_missing_are_lost(at: int) -> None:
     results = list(run().results)
     _, value = results.pop(at)

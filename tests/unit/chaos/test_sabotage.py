@@ -9,6 +9,7 @@ import pytest
 
 from tests.chaos.catalog import faults
 from tests.chaos.sabotage import SIGN, VARIABLE, sabotages
+from tests.tiers import long_but_the_first
 
 ROOT = Path(__file__).parents[3]
 INSTALL_ALL = (
@@ -67,14 +68,17 @@ def test_everything_that_a_sabotage_replaces_is_there() -> None:
 
 @pytest.mark.parametrize(
     ("broken", "function", "is_replaced"),
-    [
-        ("random-ids", "TaskProducer.__init__", True),
-        ("random-ids", "GuardedProducer.send_offsets", False),
-        ("no-transaction", "GuardedProducer.send_offsets", True),
-        ("lost-windows", "TaskStores.restore", True),
-        ("short-restore", "TaskStores.restore", False),
-        ("", "TaskProducer.__init__", False),
-    ],
+    long_but_the_first(
+        [
+            ("random-ids", "TaskProducer.__init__", True),
+            ("random-ids", "GuardedProducer.send_offsets", False),
+            ("", "TaskProducer.__init__", False),
+            ("no-transaction", "GuardedProducer.send_offsets", True),
+            ("lost-windows", "TaskStores.restore", True),
+            ("short-restore", "TaskStores.restore", False),
+        ],
+        3,
+    ),
 )
 def test_a_process_has_the_sabotage_that_its_environment_names(
     broken: str, function: str, is_replaced: bool

@@ -18,6 +18,7 @@ from kafka_pipeline.streams.backfill import sorted_runs
 from kafka_pipeline.streams.backfill.tasks import BackfillTask, Done, Failed
 from kafka_pipeline.streams.partitioning import default_partition
 from tests.history import Here, History, Interrupted, Row
+from tests.tiers import long_but_the_first
 from tests.user_code.signing import signature
 
 MIXED = """
@@ -96,7 +97,7 @@ def _is_count(row: Row) -> bool:
     return any(name == "offset" for name, _ in row[3])
 
 
-@pytest.mark.parametrize("parallelism", [2, 5])
+@pytest.mark.parametrize("parallelism", long_but_the_first([2, 5]))
 def test_all_of_a_key_is_processed_in_order_by_whatever_partition_has_it(
     tmp_path: Path, parallelism: int
 ) -> None:
@@ -145,7 +146,7 @@ processors:
     assert found == {b"N0": 25, b"N1": 25, b"N2": 25, b"?": 25}
 
 
-@pytest.mark.parametrize("after", range(8))
+@pytest.mark.parametrize("after", long_but_the_first(range(8), 3))
 def test_an_interrupted_backfill_goes_on_with_what_is_not_done(tmp_path: Path, after: int) -> None:
     history = History(tmp_path, CHAIN, 2)
     rows = number_rows(400)

@@ -84,11 +84,14 @@ def test_the_state_does_not_depend_on_the_rounds(
 
 @pytest.mark.parametrize(
     ("emit", "make", "shares"),
-    [
-        ("on_close", rows, (0.7,)),
-        ("on_close", skewed, (0.1, 0.4, 0.4, 0.7)),
-        ("on_update", skewed, (0.3, 0.7)),
-    ],
+    long_but_the_first(
+        [
+            ("on_close", rows, (0.7,)),
+            ("on_close", skewed, (0.1, 0.4, 0.4, 0.7)),
+            ("on_update", skewed, (0.3, 0.7)),
+        ],
+        2,
+    ),
 )
 def test_windows_behind_a_repartition_wait_for_the_partition_that_is_behind(
     tmp_path: Path,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kafka_pipeline import Record, StreamsBuilder, serdes, windows
 from kafka_pipeline.streams.dsl.table import Table
 from kafka_pipeline.testing import TopologyTestDriver
+from tests.tiers import long_but_the_first
 from tests.unit.streams.dsl.running import builder, outputs
 
 Rows = list[tuple[str, str | None]]
@@ -69,7 +70,9 @@ def _join(built: StreamsBuilder) -> None:
     table.join(doubled, lambda one, two: f"{one},{two}", name="Both").to_stream().to("out")
 
 
-@pytest.mark.parametrize("add", [_table, _counts, _in_windows, _sums_of_groups, _join])
+@pytest.mark.parametrize(
+    "add", long_but_the_first([_table, _counts, _in_windows, _sums_of_groups, _join], 3)
+)
 @given(batches=BATCHES)
 @settings(max_examples=60, deadline=None)
 def test_the_last_result_of_each_key_is_that_without_caching(

@@ -9,6 +9,7 @@ import pytest
 from kafka_pipeline import StreamsBuilder, Suppress, serdes, windows
 from kafka_pipeline.streams.dsl.stream import Stream
 from kafka_pipeline.streams.engine.node_group import NodeGroup
+from tests.tiers import long_but_the_first
 from tests.unit.streams.dsl.running import builder
 from tests.unit.streams.dsl.test_stream_joins import joiner
 from tests.unit.streams.dsl.test_window_restarts import cut, records, refuse, run
@@ -71,7 +72,7 @@ def group(build: Build) -> NodeGroup:
     return found
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", long_but_the_first(range(4), 2))
 @pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
 def test_results_are_the_same(build: Build, seed: int) -> None:
     node_group = group(build)

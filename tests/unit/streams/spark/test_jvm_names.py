@@ -12,11 +12,13 @@ from py4j.protocol import Py4JError
 
 from kafka_pipeline.streams.spark.jvm_names import keep_names
 
+ERROR: str = protocol.ERROR
+
 
 class Client:
     """A JVM with one package, one class, a method and a field, which counts what it is asked."""
 
-    answers: ClassVar = {
+    answers: ClassVar[dict[str, str]] = {
         "org": protocol.SUCCESS_PACKAGE,
         "org.Clock": protocol.SUCCESS_CLASS + "org.Clock",
         "org.Clock now": protocol.SUCCESS + protocol.METHOD_TYPE,
@@ -33,7 +35,7 @@ class Client:
         if kind == protocol.REFL_GET_MEMBER_SUB_COMMAND_NAME.strip():
             name = f"{name} {member}"
         self.asked.append(name)
-        return self.answers.get(name, protocol.ERROR)
+        return self.answers.get(name, ERROR)
 
 
 @pytest.fixture

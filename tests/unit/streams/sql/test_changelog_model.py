@@ -491,22 +491,14 @@ def test_what_is_not_taken_out_is_found(
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    long_but_the_first(
-        [
-            (
-                BEST.replace("concat(category, '-', place)", "k"),
-                "the columns of PARTITION BY and of",
-            ),
-            (
-                PLACES.replace(", '-', place", ""),
-                "of the place, or of others that name",
-            ),
-            (
-                RANKS.replace("'-', k", "'-', place"),
-                "of all columns of PARTITION BY, and of others",
-            ),
-        ]
-    ),
+    [
+        (BEST.replace("concat(category, '-', place)", "k"), "the columns of PARTITION BY and of"),
+        (
+            PLACES.replace(", '-', place", ""),
+            "of the place, or of others that name",
+        ),
+        (RANKS.replace("'-', k", "'-', place"), "of all columns of PARTITION BY, and of others"),
+    ],
     ids=["a key of the rows", "a key of the group", "a key that rows that tie have"],
 )
 def test_best_rows_that_could_not_be_taken_back_are_refused(
@@ -517,9 +509,7 @@ def test_best_rows_that_could_not_be_taken_back_are_refused(
     assert "on_close" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "name"), long_but_the_first([(BEST, "row_number(…)"), (RANKS, "rank()")])
-)
+@pytest.mark.parametrize(("text", "name"), [(BEST, "row_number(…)"), (RANKS, "rank()")])
 def test_more_rows_than_a_group_may_keep_are_not_left_out_in_silence(
     shared: OpenedOnce, text: str, name: str
 ) -> None:

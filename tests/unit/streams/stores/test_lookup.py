@@ -17,6 +17,7 @@ from kafka_pipeline.streams.stores import lookup as lookups
 from kafka_pipeline.streams.stores.committed import ReadLimitError
 from kafka_pipeline.streams.stores.lookup import KeyRange, Row, TimeRange, described, look_up, page
 from kafka_pipeline.streams.windowed import Window, Windowed
+from tests.tiers import long_but_the_first
 from tests.unit.streams.stores.backends import Backend
 
 MINUTE_MS = 60_000
@@ -172,7 +173,7 @@ RANGES: Mapping[str, tuple[KeyRange, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("most", [1, 100])
+@pytest.mark.parametrize("most", long_but_the_first([1, 100]))
 @pytest.mark.parametrize("name", RANGES)
 @pytest.mark.parametrize("builder", [COUNTS, WINDOWS, SESSIONS, VERSIONS], ids=lambda b: b.family)
 def test_a_scan_gives_a_range_of_keys(

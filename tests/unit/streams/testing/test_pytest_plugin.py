@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.tiers import long_but_the_first
+
 pytest_plugins = ["pytester"]
 
 CONFIG = """
@@ -217,7 +219,7 @@ def test_values():
 """
 
 
-@pytest.mark.parametrize("expected", ["[b'a']", "[]"])
+@pytest.mark.parametrize("expected", long_but_the_first(["[b'a']", "[]"]))
 def test_a_failure_says_what_was_held_back_whatever_became_of_the_list(
     pytester: pytest.Pytester, expected: str
 ) -> None:
