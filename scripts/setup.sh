@@ -99,6 +99,17 @@ install_requirements() {
   return "$status"
 }
 
+# Installs the project. On another processor, Spark's classes are archived, which needs it as well,
+# but finds it in this folder.
+install_project() {
+  local archive status=0
+  PYTHONPATH=. quietly "$VENV/bin/python" -m kafka_pipeline.streams.sql.class_archive &
+  archive=$!
+  run_pip install --no-compile --no-build-isolation -e . || status=$?
+  wait "$archive" || say "going on without an archive of Spark's classes"
+  return "$status"
+}
+
 main() {
   local stamp='' python
   [[ -f $STAMP ]] && stamp=$(<"$STAMP")
@@ -129,10 +140,9 @@ run_command(find_java)()'
   say "installing the packages of requirements.lock, 1.4 GB, some minutes the first time…"
   install_lock locks/build.lock
   install_requirements
-  say "installing the project…"
-  run_pip install --no-compile --no-build-isolation -e .
-  say "making an archive of Spark's classes, so that Spark starts in half the time…"
-  quietly "$VENV/bin/python" -m kafka_pipeline.streams.sql.class_archive || say "going on without it"
+  say "installing the project, and making an archive of Spark's classes, so that Spark starts in" \
+    "half the time…"
+  install_project
   wanted_stamp >"$STAMP.part"
   mv "$STAMP.part" "$STAMP"
   say "done. Next: source $VENV/bin/activate, then \`pipeline init my_job\`; or ./quickstart.sh for" \

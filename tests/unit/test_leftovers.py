@@ -79,15 +79,15 @@ def run(folder: Path, last_line: str, *options: str) -> tuple[int, str]:
 
 def options_of_test_sh() -> list[str]:
     """Return how test.sh runs pytest."""
-    line = (ROOT / "test.sh").read_text().splitlines()[-1]
-    return line.removeprefix("exec .venv/bin/pytest ").removesuffix(' "$@"').split()
+    (line,) = (each for each in (ROOT / "test.sh").read_text().splitlines() if " --dist " in each)
+    return line.removeprefix(".venv/bin/pytest ").partition(' "$@"')[0].split()
 
 
 def assert_nothing_is_left(folder: Path) -> None:
     assert list(marked((folder / "mark").read_text())) == []
 
 
-@pytest.mark.parametrize("number", ["SIGABRT", "SIGKILL"])
+@pytest.mark.parametrize("number", long_but_the_first(["SIGABRT", "SIGKILL"]))
 def test_lost_process_ends_the_run_as_failed(tmp_path: Path, number: str) -> None:
     last_line = f"os.kill(os.getpid(), signal.{number})"
     exit_code, output = run(tmp_path, last_line, *options_of_test_sh())
