@@ -180,6 +180,7 @@ def test_each_input_may_have_columns_of_its_own(shared: OpenedOnce, read: str) -
     job.close()
 
 
+@pytest.mark.long
 def test_tables_are_looked_up_below_and_above_the_join(tmp_path: Path) -> None:
     """Those that Spark reads, and those of topics if all tasks have them as a whole."""
     (tmp_path / "config.yaml").write_text(CONFIG)

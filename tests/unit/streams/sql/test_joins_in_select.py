@@ -162,6 +162,7 @@ def test_joins_of_three_inputs(name: str, tmp_path: Path, seeds: list[int]) -> N
     assert found
 
 
+@pytest.mark.long
 def test_last_join_may_keep_rows_without_a_partner(tmp_path: Path, seeds: list[int]) -> None:
     query = (
         "SELECT concat(a.n, b.other, b.n) AS key, c.n FROM a JOIN b ON a.id = b.id "
@@ -199,7 +200,8 @@ WINDOWS = {
 }
 
 
-@pytest.mark.parametrize("name", long_but_the_first(WINDOWS))
+@pytest.mark.long
+@pytest.mark.parametrize("name", WINDOWS)
 def test_windows_over_a_join(name: str, tmp_path: Path, seeds: list[int]) -> None:
     query = WINDOWS[name]
     chance = random.Random(f"{seeds} {query}")
@@ -275,6 +277,7 @@ def test_groups_of_a_join_follow_the_side_that_changes(shared: OpenedOnce, joine
     job.close()
 
 
+@pytest.mark.long
 def test_rows_of_nulls_on_both_sides_are_two(shared: OpenedOnce) -> None:
     """They lack a partner each, and have no other column that tells them apart."""
     sides = [f"(SELECT group AS g, sum(n) AS s FROM {each} GROUP BY group)" for each in "ab"]

@@ -161,6 +161,7 @@ processors:
         assert driver.get_timestamped_key_value_store("table-customers").get(b"a") is None
 
 
+@pytest.mark.long
 def test_driver_of_a_pipeline_with_a_global_table(tmp_path: Path) -> None:
     """It is joined by any column, and each record sees its last rows."""
     (tmp_path / "config.yaml").write_text(CONFIG)

@@ -252,6 +252,7 @@ def test_all_rows_of_a_group_are_numbered_and_a_row_in_between_moves_the_others(
     job.close()
 
 
+@pytest.mark.long
 def test_number_that_names_no_row_needs_a_key_with_it(shared: OpenedOnce) -> None:
     for select in ("concat(key, '-', customer) AS key, place", "concat(key, place) AS key, n"):
         Job(pipeline(ranked(select, function="row_number", limit="true")), shared).close()

@@ -94,6 +94,7 @@ def test_rows_that_wait_and_those_in_frames_go_with_their_group(
         assert found == sorted(all_rows, key=repr), f"seed {seed}"
 
 
+@pytest.mark.long
 def test_rows_that_were_given_twice_are_found(
     shared: OpenedOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -210,7 +210,8 @@ def test_stage_within_a_task_sees_the_records_of_a_join_as_they_would_be_sent(
     ]
 
 
-@pytest.mark.parametrize("order", long_but_the_first(["zly", "lzy", "zyl"]))
+@pytest.mark.long
+@pytest.mark.parametrize("order", ["zly", "lzy", "zyl"])
 def test_first_of_the_rows_of_a_join_that_tie_is_the_one_that_came_first(
     order: str, tmp_path: Path
 ) -> None:
@@ -343,6 +344,7 @@ def test_join_of_two_stages_meets_their_results(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_rows_of_a_join_and_different_rows_are_counted_once(tmp_path: Path) -> None:
     query = (
         "SELECT m AS key, count(*) AS c FROM (SELECT DISTINCT a, m FROM ("
