@@ -22,7 +22,8 @@ from tests.small_config import SMALL_CONFIG
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.integration
+# With the fixture, these run where Spark does: see tests/scheduling.py.
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("queries")]
 
 CONFIG = f'{SMALL_CONFIG}schema_registry: {{{{url: "{{url}}"}}}}\n'
 

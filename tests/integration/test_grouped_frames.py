@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from kafka_pipeline.admin.app import app_with
 from tests.history import CONFIG
+from tests.tiers import long_but_the_first
 
 pytestmark = pytest.mark.integration
 
@@ -31,11 +32,14 @@ NOT_NAMED = RIGHT.replace(
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [
-        (RIGHT, ""),
-        (OTHER_SIZE, "write group_by: {key: true, window: 1 h}"),
-        (NOT_NAMED, "add group_by: {key: true, window: 1 h}"),
-    ],
+    long_but_the_first(
+        [
+            (RIGHT, ""),
+            (OTHER_SIZE, "write group_by: {key: true, window: 1 h}"),
+            (NOT_NAMED, "add group_by: {key: true, window: 1 h}"),
+        ],
+        2,
+    ),
 )
 def test_validate_says_what_to_write(tmp_path: Path, text: str, problem: str) -> None:
     config, pipeline = tmp_path / "config.yaml", tmp_path / "pipeline.yaml"

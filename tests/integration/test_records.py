@@ -21,6 +21,20 @@ from tests.tiers import long_but_the_first
 
 pytestmark = pytest.mark.integration
 
+each_policy = pytest.mark.parametrize(
+    "on_error",
+    long_but_the_first(
+        [
+            OnError.FAIL,
+            OnError.SKIP,
+            OnError.DEAD_LETTER,
+            OnError.SKIP_ALL,
+            OnError.DEAD_LETTER_ALL,
+        ],
+        3,
+    ),
+)
+
 KAFKAS_DEFAULT_LIMIT = 1_048_588
 LIMIT_TIMEOUT_S = 30.0
 LARGEST_VALUE = 1_048_515
@@ -90,7 +104,7 @@ FITTING = LIMIT - record_size(b"k", b"", None) - 2
 """Bytes of a value: the record is as large as the limit (its length takes more bytes too)."""
 
 
-@pytest.mark.parametrize("on_error", OnError)
+@each_policy
 def test_output_that_the_broker_would_refuse_follows_on_error(job: Job, on_error: OnError) -> None:
     """The limit of the topic counts, to the byte, not one of the client."""
     job.set_size_limit(job.config.sink_topic, LIMIT)
@@ -198,7 +212,7 @@ BROKEN: RawRecord = (b"k", b"broken", [(b"fine", b"1"), (b"\xff\xfe", b"2"), (b"
 
 
 @pytest.mark.parametrize("spec", long_but_the_first([ForwardSpec(), CountSpec()]))
-@pytest.mark.parametrize("on_error", OnError)
+@each_policy
 def test_record_with_a_broken_header_follows_on_error(
     job: Job, on_error: OnError, spec: ProcessorSpec
 ) -> None:
@@ -243,7 +257,7 @@ def test_many_records_with_broken_headers_among_others_keep_the_order(job: Job) 
 # Keys and values.
 
 
-@pytest.mark.parametrize("on_error", OnError)
+@each_policy
 def test_record_without_a_key_follows_on_error_of_count(job: Job, on_error: OnError) -> None:
     job.write(*(Record(key, b"v", 1, partition=1) for key in (b"", None, b"k", b"")))
     task = job.task(job.replica(CountSpec(), on_error, partition=1))
@@ -259,7 +273,7 @@ def test_record_without_a_key_follows_on_error_of_count(job: Job, on_error: OnEr
     assert letters == ([(None, b"v", 1)] if on_error.writes_dead_letters else [])
 
 
-@pytest.mark.parametrize("on_error", OnError)
+@each_policy
 @pytest.mark.parametrize("spec", long_but_the_first([ForwardSpec(), SumSpec()]))
 def test_records_need_no_key_where_nothing_is_counted(
     job: Job, spec: ProcessorSpec, on_error: OnError
@@ -270,7 +284,9 @@ def test_records_need_no_key_where_nothing_is_counted(
     assert job.committed(1) == 3
 
 
-@pytest.mark.parametrize("value", [None, b"", b" ", b"1e9", b"\xff", b"9" * 900_000 + b"x"])
+@pytest.mark.parametrize(
+    "value", long_but_the_first([None, b"", b" ", b"1e9", b"\xff", b"9" * 900_000 + b"x"], 3)
+)
 def test_poison_of_sum_becomes_a_dead_letter(job: Job, value: bytes | None) -> None:
     job.write(Record(b"k", b"1", 1), Record(None, value, 2), Record(b"k", b"2", 3))
     run_once(job.task(job.replica(SumSpec(), OnError.DEAD_LETTER)))

@@ -21,6 +21,7 @@ from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec
 from kafka_pipeline.streams.sql.tables import Tables
 from kafka_pipeline.taskmanager.query_channel import QueryServer, RemoteQueries
 from tests.queries import refusal, results
+from tests.tiers import long_but_the_first
 
 pytestmark = pytest.mark.integration
 
@@ -91,12 +92,15 @@ def test_a_database_that_is_listed_is_read(session: SparkSession) -> None:
 )
 @pytest.mark.parametrize(
     "query",
-    [
-        SECRET,
-        "SELECT value FROM input WHERE value IN (SELECT * FROM {})",
-        "SELECT (SELECT count(*) FROM {}) AS value FROM input",
-        "WITH t AS (SELECT * FROM {}) SELECT input.value FROM input, t",
-    ],
+    long_but_the_first(
+        [
+            SECRET,
+            "SELECT value FROM input WHERE value IN (SELECT * FROM {})",
+            "SELECT (SELECT count(*) FROM {}) AS value FROM input",
+            "WITH t AS (SELECT * FROM {}) SELECT input.value FROM input, t",
+        ],
+        2,
+    ),
 )
 def test_files_that_a_query_names_are_not_read(
     queries: Queries, tmp_path: Path, source: str, query: str
@@ -122,7 +126,15 @@ def test_what_the_session_knows_of_is_not_read(
 
 @pytest.mark.parametrize(
     "source",
-    ["range(2)", "(VALUES (1), (2))", "(SELECT explode(array(1, 2)))", "(SELECT 1 UNION SELECT 2)"],
+    long_but_the_first(
+        [
+            "range(2)",
+            "(VALUES (1), (2))",
+            "(SELECT explode(array(1, 2)))",
+            "(SELECT 1 UNION SELECT 2)",
+        ],
+        2,
+    ),
 )
 def test_rows_that_a_query_makes_itself_are_fine(queries: Queries, source: str) -> None:
     assert len(results(queries, QuerySpec(SECRET.format(source)))) == 8

@@ -41,6 +41,7 @@ with TopologyTestDriver.of_pipeline(Path(sys.argv[1]), Path(sys.argv[2])) as dri
 """
 
 
+@pytest.mark.long
 def test_settings_of_config_hold_for_the_driver_for_tests(tmp_path: Path) -> None:
     """Those that change what a query gives; where the cluster is matters not."""
     (tmp_path / "config.yaml").write_text(CONFIG)
@@ -54,6 +55,7 @@ def test_settings_of_config_hold_for_the_driver_for_tests(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives the host another name, as root")
 def test_spark_starts_on_a_host_whose_name_has_no_address(tmp_path: Path) -> None:
+    """With the settings of config.yaml, as in the test before this one."""
     (tmp_path / "config.yaml").write_text(CONFIG)
     (tmp_path / "pipeline.yaml").write_text(PIPELINE)
     files = [str(tmp_path / "config.yaml"), str(tmp_path / "pipeline.yaml")]
@@ -119,6 +121,7 @@ for name in ("first", "second"):
 """
 
 
+@pytest.mark.long
 def test_a_second_session_runs_in_the_jvm_of_the_first() -> None:
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-c", TWICE],

@@ -135,7 +135,7 @@ FLOATS = {
             '{"s": {"m": {"x": 1e39}}}',
             '{"d": 1' + "0" * 400 + "}",
         ],
-        4,
+        2,
     ),
 )
 def test_numbers_that_no_float_holds_do_not_come_in(queries: Queries, value: str) -> None:
@@ -252,7 +252,7 @@ def test_headers_are_there_for_queries_that_ask_for_them(queries: Queries) -> No
             ("SELECT struct(key) AS value FROM input", r"to_json\(value\)"),
             ("SELECT value, 1 AS timestamp FROM input", "make it a TIMESTAMP"),
         ],
-        12,
+        5,
     ),
 )
 def test_queries_that_need_more_than_a_record_are_refused_with_the_reason(

@@ -12,6 +12,7 @@ from kafka_pipeline.streams.sql.queries import RunningQuery
 from kafka_pipeline.streams.sql.spec import Queries, QuerySpec
 from kafka_pipeline.streams.sql.tables import Rows
 from tests.queries import FUNCTIONS, ROWS, results, run
+from tests.tiers import long_but_the_first
 
 pytestmark = pytest.mark.integration
 
@@ -100,13 +101,16 @@ def test_tables_that_are_read_at_the_same_time_do_not_bring_old_rows_back(
 
 @pytest.mark.parametrize(
     ("how", "found"),
-    [
-        ("", []),
-        ("LEFT SEMI", []),
-        ("CROSS", []),
-        ("LEFT", [None] * 4),
-        ("LEFT ANTI", [b"a", b"b", b"c", b"d"]),
-    ],
+    long_but_the_first(
+        [
+            ("", []),
+            ("LEFT SEMI", []),
+            ("CROSS", []),
+            ("LEFT", [None] * 4),
+            ("LEFT ANTI", [b"a", b"b", b"c", b"d"]),
+        ],
+        2,
+    ),
 )
 def test_table_without_rows_is_a_table(
     queries: Queries, names: Path, how: str, found: list[bytes | None]

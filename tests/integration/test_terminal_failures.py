@@ -323,7 +323,9 @@ def _only(binding: AclBinding) -> AclBindingFilter:
     )
 
 
-@pytest.mark.parametrize("which", ["input", "output", "state", "group", "transactions"])
+@pytest.mark.parametrize(
+    "which", long_but_the_first(["input", "output", "state", "group", "transactions"], 2)
+)
 def test_right_that_is_taken_away_while_the_task_runs(guarded: Job, which: str) -> None:
     """The task reports it at once; once it has the right, it goes on where it was."""
     thread = started(guarded, guarded.replica(CountSpec()))

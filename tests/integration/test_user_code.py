@@ -13,6 +13,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import BulkWriter
 from kafka_pipeline.common.topics import TopicSpec
 from tests.engine import START_TIMEOUT_S, Engine, all_run, engine
+from tests.tiers import long_but_the_first
 
 pytestmark = pytest.mark.integration
 
@@ -96,10 +97,12 @@ processors:
 
 @pytest.mark.parametrize(
     ("topic", "said"),
-    [
-        ("state_topic_A", 'the input source_{job} of "A" has 2 partitions, and had 3'),
-        ("A_B", "topic A_B_{job} has 3 partitions, the pipeline needs 2; what to do: docs"),
-    ],
+    long_but_the_first(
+        [
+            ("state_topic_A", 'the input source_{job} of "A" has 2 partitions, and had 3'),
+            ("A_B", "topic A_B_{job} has 3 partitions, the pipeline needs 2; what to do: docs"),
+        ]
+    ),
 )
 def test_topic_with_other_partitions_than_its_input_is_never_to_be_deleted(
     topic: str, said: str, tmp_path: Path, bootstrap_servers: str
