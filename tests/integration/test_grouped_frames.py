@@ -11,7 +11,8 @@ from kafka_pipeline.admin.app import app_with
 from tests.history import CONFIG
 from tests.tiers import long_but_the_first
 
-pytestmark = pytest.mark.integration
+# With the fixture, these run where Spark does: see tests/scheduling.py.
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("queries")]
 
 RIGHT = """
 - id: Hourly
