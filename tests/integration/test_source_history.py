@@ -79,7 +79,6 @@ def until(condition: object, job: Engine) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.long
 def test_each_record_counts_once_although_its_process_is_killed_at_the_seam(
     tmp_path: Path, bootstrap_servers: str, job: Job
 ) -> None:

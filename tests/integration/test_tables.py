@@ -20,6 +20,7 @@ from tests.engine import Engine, engine, kill_worker
 from tests.object_store.server import BUCKET, ObjectStore
 from tests.postgres import PASSWORD, USER, Database
 from tests.rest_catalog.server import RestCatalog
+from tests.tiers import long_but_the_first
 
 pytestmark = pytest.mark.integration
 
@@ -178,8 +179,7 @@ def check(
         assert sorted(letters, key=str) == sorted(poison, key=str)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("upserts", [False, True])
+@pytest.mark.parametrize("upserts", long_but_the_first([False, True]))
 def test_each_record_is_in_a_delta_table_once_although_its_process_is_killed(
     tmp_path: Path, bootstrap_servers: str, upserts: bool
 ) -> None:
