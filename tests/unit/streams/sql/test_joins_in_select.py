@@ -200,8 +200,7 @@ WINDOWS = {
 }
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("name", long_but_the_first(WINDOWS))
 def test_windows_over_a_join(name: str, tmp_path: Path, seeds: list[int]) -> None:
     query = WINDOWS[name]
     chance = random.Random(f"{seeds} {query}")
