@@ -54,11 +54,11 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-From = TypeVar("From")
-To = TypeVar("To")
 
 # In this module, `bytes` is a serde.
 Data = builtins.bytes
+
+_STOPPED = "the function raised StopIteration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Serde(Generic[T]):
         # A producer or a store would notice only when a whole batch is sent, too late to tell
         # which record is at fault.
         object.__setattr__(self, "serialize", _to_bytes(self.name, self.serialize))
-        object.__setattr__(self, "deserialize", never_stops(self.deserialize))
+        object.__setattr__(self, "deserialize", _never_stops(self.deserialize))
 
 
 class _BuiltIn(Serde[T]):
@@ -94,26 +94,29 @@ class _BuiltIn(Serde[T]):
         pass
 
 
-def never_stops(function: Callable[[From], To]) -> Callable[[From], To]:
+def _never_stops(read: Callable[[Data], T]) -> Callable[[Data], T]:
     """Return a function whose `StopIteration` is a `RuntimeError`, as Python does for generators.
 
     `map` and the like would take it as the end of what they go through.
     """
 
-    def call(item: From) -> To:
+    def checked(data: Data) -> T:
         try:
-            return function(item)
+            return read(data)
         except StopIteration as error:
-            raise RuntimeError("the function raised StopIteration") from error
+            raise RuntimeError(_STOPPED) from error
 
-    return call
+    return checked
 
 
 def _to_bytes(name: str, serialize: Callable[[T], Data]) -> Callable[[T], Data]:
-    write = never_stops(serialize)
+    """Return a function like `_never_stops`, which also refuses results that are not bytes."""
 
     def checked(value: T) -> Data:
-        data = write(value)
+        try:
+            data = serialize(value)
+        except StopIteration as error:
+            raise RuntimeError(_STOPPED) from error
         if data is not None and data.__class__ is not Data:
             _cannot_write(name, f"its function returned a {type(data).__name__}, not bytes")
         return data
