@@ -10,6 +10,7 @@ from collections import deque
 
 from kafka_pipeline.common.protocol.messages import MISSED_BEATS
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager.commit_queue import CommitQueue
 from kafka_pipeline.taskmanager.task_entry import Phase, Release, TaskEntry
 from kafka_pipeline.taskmanager.thread_events import (
     AbandonCall,
@@ -51,10 +52,6 @@ LEAST_COMMIT_INTERVAL_MS = 30
 """The shortest time between commits of a task at the end of its input, because each transaction
 costs the broker about 5 ms of CPU time and delays the next one.
 docs/explanation/where_time_goes.md has the figures."""
-LEAST_COMMIT_DURATIONS = 3
-"""The shortest time between them, as a multiple of how long the shorter of the last two took.
-Commits that keep taking long show that the brokers, or the cores, are busy: fewer of them do more
-then. A single one does not."""
 HANG_TIMEOUTS = 2
 """A transaction is lost when it is open for longer than its timeout, and a commit that began just
 before may take as long again."""
@@ -95,6 +92,7 @@ class PipelineThreadState:
         """An ordered set: tasks that need attention at a later time."""
         self._to_turn: dict[TaskId, None] = {}
         """An ordered set: tasks waiting for a turn on the shared thread of user code."""
+        self._commits = CommitQueue()
         self._to_close: deque[TaskId] = deque()
         """Tasks waiting to be closed on the shared thread of user code."""
         self._on_user_thread: TaskId | None = None
@@ -134,7 +132,9 @@ class PipelineThreadState:
     def awaits_records(self) -> bool:
         """Whether any task would begin a turn if it had records."""
         return any(
-            entry.phase is Phase.IDLE and entry.task not in self._to_turn
+            entry.phase is Phase.IDLE
+            and entry.task not in self._to_turn
+            and not self._commits.is_held_up(entry.task, self._now_ms)
             for entry in self._entries.values()
         )
 
@@ -142,6 +142,8 @@ class PipelineThreadState:
     def next_due_ms(self) -> int | None:
         """When the next `ThreadTick` is needed, by current knowledge."""
         due = [ms for task in self._timed if (ms := self._due(self._entries[task])) is not None]
+        if (queue_ms := self._commits.next_due_ms) is not None:
+            due.append(queue_ms)
         return min(due, default=None)
 
     def handle(self, event: Event) -> list[Command]:
@@ -177,6 +179,7 @@ class PipelineThreadState:
                 self._on_refresh_due(self._entries[task])
             case CloseEnded(task):
                 self._on_closed(self._entries[task])
+        self._begin_commits()
         self._fill_user_thread()
         if self.is_stopping and not self._entries:
             self._has_ended = True
@@ -220,10 +223,12 @@ class PipelineThreadState:
             return entry.due_ms
         if entry.phase is not Phase.IDLE:
             return None
-        if entry.is_inline and entry.is_ready:
+        is_held_up = self._commits.is_held_up(entry.task, self._now_ms)
+        if entry.is_inline and entry.is_ready and not is_held_up:
             return self._now_ms
         waits = [] if entry.wake_ms is None or entry.is_ready else [entry.wake_ms]
-        if (commit_ms := self._commit_due_ms(entry)) is not None:
+        commit_ms = self._commit_due_ms(entry)
+        if commit_ms is not None and not self._commits.is_waiting(entry.task):
             waits.append(commit_ms)
         return min(waits, default=None)
 
@@ -388,6 +393,8 @@ class PipelineThreadState:
 
     def _forget(self, entry: TaskEntry, reason: str) -> None:
         del self._entries[entry.task]
+        self._commits.end(entry.task)
+        self._commits.leave(entry.task)
         self._timed.pop(entry.task, None)
         self._commands.append(ForgetTask(entry.task, reason))
 
@@ -419,13 +426,11 @@ class PipelineThreadState:
         self._consider(entry, may_turn=not entry.is_inline)
 
     def _on_commit_ended(self, entry: TaskEntry, event: CommitEnded) -> None:
+        self._commits.end(entry.task)
         if entry.phase is Phase.FAILED:
             return  # these were the offsets of a task that stays FAILED
         self._move(entry, Phase.COMMITTING, Phase.IDLE)
-        took_ms, former_ms = self._now_ms - entry.commit_began_ms, entry.commit_took_ms
-        entry.commit_took_ms = took_ms
-        rest_ms = max(LEAST_COMMIT_INTERVAL_MS, LEAST_COMMIT_DURATIONS * min(took_ms, former_ms))
-        entry.early_commit_ms = entry.commit_began_ms + rest_ms
+        entry.early_commit_ms = entry.commit_began_ms + LEAST_COMMIT_INTERVAL_MS
         entry.wants_commit = entry.needs_refresh = False
         entry.uncommitted_since_ms = None
         if event.failure is None:
@@ -465,11 +470,15 @@ class PipelineThreadState:
                 self._commit(entry, CommitTask(entry.task))
             else:
                 self._close(entry)
-        elif (due_ms := self._commit_due_ms(entry)) is not None and due_ms <= self._now_ms:
+            return
+        due_ms = self._commit_due_ms(entry)
+        if self._may_commit(entry, due_ms):
             self._commit(entry, CommitTask(entry.task))
         elif entry.needs_refresh and entry.uncommitted_since_ms is None:
             self._commit(entry, RefreshTask(entry.task))
         elif not entry.is_ready or self._commits_before_a_turn(entry, due_ms):
+            return
+        elif self._commits.is_held_up(entry.task, self._now_ms):
             return
         elif entry.shares_thread:
             if entry.task not in self._to_turn:
@@ -503,13 +512,35 @@ class PipelineThreadState:
         """
         return entry.took_all and due_ms is not None and self._now_ms + entry.turn_ms > due_ms
 
+    def _may_commit(self, entry: TaskEntry, due_ms: int | None) -> bool:
+        """Return whether a commit may begin now; if it is due and may not, it waits for others."""
+        if due_ms is None or due_ms > self._now_ms:
+            self._commits.leave(entry.task)
+            return False
+        is_free = self._commits.has_room(len(self._entries), self._now_ms)
+        if is_free or entry.own_commit_interval_ms is not None:
+            return True
+        self._commits.wait(entry.task, self._now_ms)
+        return False
+
+    def _begin_commits(self) -> None:
+        """Begin commits that have waited for others."""
+        for task in self._commits.waiting():
+            if not self._commits.has_room(len(self._entries), self._now_ms):
+                return
+            if self._entries[task].phase is Phase.IDLE:
+                self._consider(self._entries[task], may_turn=False)
+
     def _commit(self, entry: TaskEntry, command: CommitTask | RefreshTask) -> None:
         entry.phase, entry.commit_age_ms = Phase.COMMITTING, 0
         entry.commit_began_ms = self._now_ms
+        if entry.own_commit_interval_ms is None:
+            self._commits.begin(entry.task, self._now_ms)
         self._commands.append(command)
 
     def _close(self, entry: TaskEntry) -> None:
         entry.phase = Phase.CLOSING
+        self._commits.leave(entry.task)
         if entry.shares_thread:
             self._to_close.append(entry.task)
         else:

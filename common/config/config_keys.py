@@ -93,7 +93,8 @@ HEARTBEAT_INTERVAL = Number(
 )
 COMMIT_INTERVAL = Number(
     name="commit_interval_ms",
-    doc="the longest time that a transaction collects records; below `transaction_timeout_ms`",
+    doc="how long a transaction collects records, unless its commit waits for others; "
+    "below `transaction_timeout_ms`",
     low=1,
     high=60_000,
     default=100,

@@ -1,0 +1,72 @@
+"""Which tasks of a PipelineThread commit at the same time, and which wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kafka_pipeline.common.tasks import TaskId
+
+TASKS_PER_COMMIT = 4
+"""Of this many tasks of a thread, one commits at a time. Where the brokers or the cores are busy,
+commits at the same time only delay each other, and readers wait for the slowest transaction."""
+LONG_COMMIT_MS = 1000
+"""A commit that takes longer no longer counts: it may need a broker that others do not need. A task
+that has waited for longer takes no more records before its own commit."""
+
+
+class CommitQueue:
+    """The commits of a thread that take place, and the tasks that wait for them, in order."""
+
+    def __init__(self) -> None:
+        self._running: dict[TaskId, int] = {}
+        """When the commits began that others wait for."""
+        self._waiting: dict[TaskId, int] = {}
+        """Since when the tasks have waited whose commits are due."""
+
+    def has_room(self, tasks: int, now_ms: int) -> bool:
+        """Return whether another commit may begin on a thread with so many tasks."""
+        for task, began_ms in list(self._running.items()):
+            if now_ms - began_ms < LONG_COMMIT_MS:
+                break
+            del self._running[task]
+        return len(self._running) < max(1, -(-tasks // TASKS_PER_COMMIT))
+
+    def wait(self, task: TaskId, now_ms: int) -> None:
+        """Add a task whose commit is due; one that waits already keeps its place."""
+        self._waiting.setdefault(task, now_ms)
+
+    def begin(self, task: TaskId, now_ms: int) -> None:
+        """A commit begins."""
+        self._waiting.pop(task, None)
+        self._running[task] = now_ms
+
+    def end(self, task: TaskId) -> None:
+        """A commit has ended."""
+        self._running.pop(task, None)
+
+    def leave(self, task: TaskId) -> None:
+        """A task does not wait, as nothing is due any more."""
+        self._waiting.pop(task, None)
+
+    def waiting(self) -> Iterator[TaskId]:
+        """Yield the tasks that wait, the first one first; some may begin meanwhile."""
+        yield from list(self._waiting)
+
+    def is_waiting(self, task: TaskId) -> bool:
+        """Whether a task waits for others."""
+        return task in self._waiting
+
+    def is_held_up(self, task: TaskId, now_ms: int) -> bool:
+        """Whether a task has waited so long that it takes no more records before its commit.
+
+        Its turns could otherwise coincide with all its chances to commit.
+        """
+        since_ms = self._waiting.get(task)
+        return since_ms is not None and now_ms - since_ms >= LONG_COMMIT_MS
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When a commit becomes a long one that others wait for; `None` if none waits."""
+        if not self._waiting or not self._running:
+            return None
+        return next(iter(self._running.values())) + LONG_COMMIT_MS
