@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kafka_pipeline.taskmanager.commit_queue import LONG_COMMIT_MS, TASKS_PER_COMMIT
 from kafka_pipeline.taskmanager.task_entry import Phase
 from kafka_pipeline.taskmanager.thread_events import (
@@ -229,8 +231,11 @@ def test_a_commit_that_takes_long_holds_up_no_other() -> None:
     assert host.wait(1) == [CommitTask(task(1))]
 
 
-def test_a_task_that_has_waited_for_long_takes_no_more_records_before_its_commit() -> None:
-    host = running((0, 1, 2))
+@pytest.mark.parametrize("is_inline", [False, True])
+def test_a_task_that_has_waited_for_long_takes_no_more_records_before_its_commit(
+    is_inline: bool,
+) -> None:
+    host = running((0, 1, 2), is_inline)
     due(host, 0, 1, 2)
     host.wait(LONG_COMMIT_MS - 1)
     assert host.take(fed(1)) == [RunTurn(task(1), BUDGET_MS)]
@@ -239,6 +244,7 @@ def test_a_task_that_has_waited_for_long_takes_no_more_records_before_its_commit
     assert host.take(ended(1, has_more=True, is_at_its_end=True)) == []
     assert not host.core.awaits_records
     assert host.take(fed(1)) == []
+    assert host.core.next_due_ms == host.now_ms + LONG_COMMIT_MS
     assert host.take(CommitEnded(task(2))) == [CommitTask(task(1))]
     assert host.take(CommitEnded(task(1))) == [RunTurn(task(1), BUDGET_MS)]
 
