@@ -11,7 +11,7 @@ TASKS_PER_COMMIT = 4
 commits at the same time only delay each other, and readers wait for the slowest transaction."""
 LONG_COMMIT_MS = 1000
 """A commit that takes longer no longer counts: it may need a broker that others do not need. A task
-that has waited for longer takes no more records before its own commit."""
+with user code that has waited for longer takes no more records before its own commit."""
 
 
 class CommitQueue:
@@ -19,7 +19,7 @@ class CommitQueue:
 
     def __init__(self) -> None:
         self._running: dict[TaskId, int] = {}
-        """When the commits began that others wait for."""
+        """When the commits began that others wait for, the turns included that belong to them."""
         self._waiting: dict[TaskId, int] = {}
         """Since when the tasks have waited whose commits are due."""
 
@@ -36,17 +36,14 @@ class CommitQueue:
         self._waiting.setdefault(task, now_ms)
 
     def begin(self, task: TaskId, now_ms: int) -> None:
-        """A commit begins."""
-        self._waiting.pop(task, None)
+        """A commit begins, or the turn before it."""
+        self.end(task)
         self._running[task] = now_ms
 
     def end(self, task: TaskId) -> None:
-        """A commit has ended."""
-        self._running.pop(task, None)
-
-    def leave(self, task: TaskId) -> None:
-        """A task does not wait, as nothing is due any more."""
+        """A task has committed, or has nothing to commit any more."""
         self._waiting.pop(task, None)
+        self._running.pop(task, None)
 
     def waiting(self) -> Iterator[TaskId]:
         """Yield the tasks that wait, the first one first; some may begin meanwhile."""
@@ -56,13 +53,13 @@ class CommitQueue:
         """Whether a task waits for others."""
         return task in self._waiting
 
-    def is_held_up(self, task: TaskId, now_ms: int) -> bool:
-        """Whether a task has waited so long that it takes no more records before its commit.
+    def has_begun(self, task: TaskId) -> bool:
+        """Whether a task commits, or takes its turn before that."""
+        return task in self._running
 
-        Its turns could otherwise coincide with all its chances to commit.
-        """
-        since_ms = self._waiting.get(task)
-        return since_ms is not None and now_ms - since_ms >= LONG_COMMIT_MS
+    def waited_ms(self, task: TaskId, now_ms: int) -> int:
+        """Return how long a task has waited; 0 if it does not wait."""
+        return now_ms - self._waiting.get(task, now_ms)
 
     @property
     def next_due_ms(self) -> int | None:

@@ -10,7 +10,7 @@ from collections import deque
 
 from kafka_pipeline.common.protocol.messages import MISSED_BEATS
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.taskmanager.commit_queue import CommitQueue
+from kafka_pipeline.taskmanager.commit_queue import LONG_COMMIT_MS, CommitQueue
 from kafka_pipeline.taskmanager.task_entry import Phase, Release, TaskEntry
 from kafka_pipeline.taskmanager.thread_events import (
     AbandonCall,
@@ -134,7 +134,7 @@ class PipelineThreadState:
         return any(
             entry.phase is Phase.IDLE
             and entry.task not in self._to_turn
-            and not self._commits.is_held_up(entry.task, self._now_ms)
+            and not self._is_held_up(entry)
             for entry in self._entries.values()
         )
 
@@ -223,8 +223,7 @@ class PipelineThreadState:
             return entry.due_ms
         if entry.phase is not Phase.IDLE:
             return None
-        is_held_up = self._commits.is_held_up(entry.task, self._now_ms)
-        if entry.is_inline and entry.is_ready and not is_held_up:
+        if entry.is_inline and entry.is_ready and not self._is_held_up(entry):
             return self._now_ms
         waits = [] if entry.wake_ms is None or entry.is_ready else [entry.wake_ms]
         commit_ms = self._commit_due_ms(entry)
@@ -394,7 +393,6 @@ class PipelineThreadState:
     def _forget(self, entry: TaskEntry, reason: str) -> None:
         del self._entries[entry.task]
         self._commits.end(entry.task)
-        self._commits.leave(entry.task)
         self._timed.pop(entry.task, None)
         self._commands.append(ForgetTask(entry.task, reason))
 
@@ -476,9 +474,11 @@ class PipelineThreadState:
             self._commit(entry, CommitTask(entry.task))
         elif entry.needs_refresh and entry.uncommitted_since_ms is None:
             self._commit(entry, RefreshTask(entry.task))
-        elif not entry.is_ready or self._commits_before_a_turn(entry, due_ms):
-            return
-        elif self._commits.is_held_up(entry.task, self._now_ms):
+        elif (
+            not entry.is_ready
+            or self._is_held_up(entry)
+            or self._commits_before_a_turn(entry, due_ms)
+        ):
             return
         elif entry.shares_thread:
             if entry.task not in self._to_turn:
@@ -506,30 +506,57 @@ class PipelineThreadState:
         return due_ms
 
     def _commits_before_a_turn(self, entry: TaskEntry, due_ms: int | None) -> bool:
-        """Whether another batch of a query would delay the commit of the one before it.
+        """Whether the next records wait for a commit.
 
-        It takes about as long as the last one. Records that come meanwhile join it.
+        Another batch of a query takes about as long as the last one, and would delay its commit.
         """
-        return entry.took_all and due_ms is not None and self._now_ms + entry.turn_ms > due_ms
+        if entry.took_all and due_ms is not None and self._now_ms + entry.turn_ms > due_ms:
+            return True
+        return self._is_held_up(entry)
 
     def _may_commit(self, entry: TaskEntry, due_ms: int | None) -> bool:
         """Return whether a commit may begin now; if it is due and may not, it waits for others."""
-        if due_ms is None or due_ms > self._now_ms:
-            self._commits.leave(entry.task)
+        task = entry.task
+        if due_ms is None:
+            self._commits.end(task)
             return False
-        is_free = self._commits.has_room(len(self._entries), self._now_ms)
-        if is_free or entry.own_commit_interval_ms is not None:
+        is_waiting = self._commits.is_waiting(task)
+        if due_ms > self._now_ms and not is_waiting:
+            return False
+        if entry.own_commit_interval_ms is not None or self._commits.has_begun(task):
             return True
-        self._commits.wait(entry.task, self._now_ms)
+        if not is_waiting and self._has_room_to_commit:
+            return True
+        self._commits.wait(task, self._now_ms)
         return False
 
+    @property
+    def _has_room_to_commit(self) -> bool:
+        return self._commits.has_room(len(self._entries), self._now_ms)
+
+    def _is_held_up(self, entry: TaskEntry) -> bool:
+        """Whether a task takes no records now, as it waits for its commit.
+
+        Built-in types send outputs with each turn. Turns of others could coincide with all chances.
+        """
+        waited_ms = self._commits.waited_ms(entry.task, self._now_ms)
+        is_waiting = self._commits.is_waiting(entry.task)
+        return is_waiting and (entry.is_inline or waited_ms >= LONG_COMMIT_MS)
+
     def _begin_commits(self) -> None:
-        """Begin commits that have waited for others."""
+        """Begin commits that have waited for others. Built-in types first take what has come."""
         for task in self._commits.waiting():
-            if not self._commits.has_room(len(self._entries), self._now_ms):
+            if not self._has_room_to_commit:
                 return
-            if self._entries[task].phase is Phase.IDLE:
-                self._consider(self._entries[task], may_turn=False)
+            entry = self._entries[task]
+            if entry.phase is not Phase.IDLE:
+                continue
+            self._commits.begin(task, self._now_ms)
+            if entry.is_inline and entry.is_ready:
+                entry.wants_commit = True
+                self._begin_turn(entry)
+                return  # the end of the turn begins the next one
+            self._consider(entry, may_turn=False)
 
     def _commit(self, entry: TaskEntry, command: CommitTask | RefreshTask) -> None:
         entry.phase, entry.commit_age_ms = Phase.COMMITTING, 0
@@ -540,7 +567,7 @@ class PipelineThreadState:
 
     def _close(self, entry: TaskEntry) -> None:
         entry.phase = Phase.CLOSING
-        self._commits.leave(entry.task)
+        self._commits.end(entry.task)
         if entry.shares_thread:
             self._to_close.append(entry.task)
         else:

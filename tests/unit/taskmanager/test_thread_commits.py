@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kafka_pipeline.taskmanager.commit_queue import LONG_COMMIT_MS, TASKS_PER_COMMIT
 from kafka_pipeline.taskmanager.task_entry import Phase
 from kafka_pipeline.taskmanager.thread_events import (
@@ -231,11 +229,8 @@ def test_a_commit_that_takes_long_holds_up_no_other() -> None:
     assert host.wait(1) == [CommitTask(task(1))]
 
 
-@pytest.mark.parametrize("is_inline", [False, True])
-def test_a_task_that_has_waited_for_long_takes_no_more_records_before_its_commit(
-    is_inline: bool,
-) -> None:
-    host = running((0, 1, 2), is_inline)
+def test_a_task_that_has_waited_for_long_takes_no_more_records_before_its_commit() -> None:
+    host = running((0, 1, 2))
     due(host, 0, 1, 2)
     host.wait(LONG_COMMIT_MS - 1)
     assert host.take(fed(1)) == [RunTurn(task(1), BUDGET_MS)]
@@ -247,6 +242,21 @@ def test_a_task_that_has_waited_for_long_takes_no_more_records_before_its_commit
     assert host.core.next_due_ms == host.now_ms + LONG_COMMIT_MS
     assert host.take(CommitEnded(task(2))) == [CommitTask(task(1))]
     assert host.take(CommitEnded(task(1))) == [RunTurn(task(1), BUDGET_MS)]
+
+
+def test_a_task_of_a_built_in_type_takes_what_has_come_right_before_its_commit() -> None:
+    host = running((0, 1, 2), is_inline=True)
+    due(host, 0, 1, 2)
+    assert host.take(fed(1)) == []
+    assert not host.core.awaits_records
+    assert host.core.next_due_ms == host.now_ms + LONG_COMMIT_MS
+    assert host.take(CommitEnded(task(0))) == [RunTurn(task(1), BUDGET_MS)]
+    assert host.take(fed(2)) == []
+    assert host.take(ended(1)) == [CommitTask(task(1))]
+    assert host.take(CommitEnded(task(1))) == [RunTurn(task(2), BUDGET_MS)]
+    # It has nothing to commit, and makes room.
+    due(host, 0)
+    assert host.take(ended(2, has_uncommitted=False)) == [CommitTask(task(0))]
 
 
 def test_a_task_without_anything_to_commit_waits_no_longer() -> None:
