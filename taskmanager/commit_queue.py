@@ -57,9 +57,14 @@ class CommitQueue:
         """Whether a task commits, or takes its turn before that."""
         return task in self._running
 
-    def waited_ms(self, task: TaskId, now_ms: int) -> int:
-        """Return how long a task has waited; 0 if it does not wait."""
-        return now_ms - self._waiting.get(task, now_ms)
+    def holds_up(self, task: TaskId, now_ms: int, *, is_inline: bool) -> bool:
+        """Whether a task takes no records before its commit.
+
+        Built-in types send outputs with each turn, into a transaction that would stay open. The
+        turns of other types could coincide with all their chances if they went on for longer.
+        """
+        since_ms = self._waiting.get(task)
+        return since_ms is not None and (is_inline or now_ms - since_ms >= LONG_COMMIT_MS)
 
     @property
     def next_due_ms(self) -> int | None:

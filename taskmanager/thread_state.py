@@ -10,7 +10,7 @@ from collections import deque
 
 from kafka_pipeline.common.protocol.messages import MISSED_BEATS
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.taskmanager.commit_queue import LONG_COMMIT_MS, CommitQueue
+from kafka_pipeline.taskmanager.commit_queue import CommitQueue
 from kafka_pipeline.taskmanager.task_entry import Phase, Release, TaskEntry
 from kafka_pipeline.taskmanager.thread_events import (
     AbandonCall,
@@ -131,12 +131,8 @@ class PipelineThreadState:
     @property
     def awaits_records(self) -> bool:
         """Whether any task would begin a turn if it had records."""
-        return any(
-            entry.phase is Phase.IDLE
-            and entry.task not in self._to_turn
-            and not self._is_held_up(entry)
-            for entry in self._entries.values()
-        )
+        idle = [each for each in self._entries.values() if each.phase is Phase.IDLE]
+        return any(each.task not in self._to_turn and not self._is_held_up(each) for each in idle)
 
     @property
     def next_due_ms(self) -> int | None:
@@ -226,8 +222,8 @@ class PipelineThreadState:
         if entry.is_inline and entry.is_ready and not self._is_held_up(entry):
             return self._now_ms
         waits = [] if entry.wake_ms is None or entry.is_ready else [entry.wake_ms]
-        commit_ms = self._commit_due_ms(entry)
-        if commit_ms is not None and not self._commits.is_waiting(entry.task):
+        is_waiting = self._commits.is_waiting(entry.task)
+        if not is_waiting and (commit_ms := self._commit_due_ms(entry)) is not None:
             waits.append(commit_ms)
         return min(waits, default=None)
 
@@ -519,13 +515,10 @@ class PipelineThreadState:
         task = entry.task
         if due_ms is None:
             self._commits.end(task)
+        if due_ms is None or (due_ms > self._now_ms and not self._commits.is_waiting(task)):
             return False
-        is_waiting = self._commits.is_waiting(task)
-        if due_ms > self._now_ms and not is_waiting:
-            return False
-        if entry.own_commit_interval_ms is not None or self._commits.has_begun(task):
-            return True
-        if not is_waiting and self._has_room_to_commit:
+        is_free = entry.own_commit_interval_ms is not None or self._commits.has_begun(task)
+        if is_free or self._has_room_to_commit:
             return True
         self._commits.wait(task, self._now_ms)
         return False
@@ -535,21 +528,14 @@ class PipelineThreadState:
         return self._commits.has_room(len(self._entries), self._now_ms)
 
     def _is_held_up(self, entry: TaskEntry) -> bool:
-        """Whether a task takes no records now, as it waits for its commit.
-
-        Built-in types send outputs with each turn. Turns of others could coincide with all chances.
-        """
-        waited_ms = self._commits.waited_ms(entry.task, self._now_ms)
-        is_waiting = self._commits.is_waiting(entry.task)
-        return is_waiting and (entry.is_inline or waited_ms >= LONG_COMMIT_MS)
+        return self._commits.holds_up(entry.task, self._now_ms, is_inline=entry.is_inline)
 
     def _begin_commits(self) -> None:
         """Begin commits that have waited for others. Built-in types first take what has come."""
         for task in self._commits.waiting():
             if not self._has_room_to_commit:
                 return
-            entry = self._entries[task]
-            if entry.phase is not Phase.IDLE:
+            if (entry := self._entries[task]).phase is not Phase.IDLE:
                 continue
             self._commits.begin(task, self._now_ms)
             if entry.is_inline and entry.is_ready:

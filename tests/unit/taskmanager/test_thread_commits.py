@@ -255,6 +255,7 @@ def test_a_task_of_a_built_in_type_takes_what_has_come_right_before_its_commit()
     assert host.take(ended(1)) == [CommitTask(task(1))]
     assert host.take(CommitEnded(task(1))) == [RunTurn(task(2), BUDGET_MS)]
     # It has nothing to commit, and makes room.
+    host.wait(LEAST_COMMIT_INTERVAL_MS)
     due(host, 0)
     assert host.take(ended(2, has_uncommitted=False)) == [CommitTask(task(0))]
 
