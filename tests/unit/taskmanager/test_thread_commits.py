@@ -216,8 +216,6 @@ def test_a_task_takes_records_while_its_commit_waits() -> None:
     due(host, 0, 1)
     assert host.take(fed(1)) == [RunTurn(task(1), BUDGET_MS)]
     assert host.take(CommitEnded(task(0))) == []
-    assert host.take(ended(1, has_more=True, is_at_its_end=False)) == [RunTurn(task(1), BUDGET_MS)]
-    host.wait(COMMIT_MS)
     assert host.take(ended(1, has_more=True)) == [CommitTask(task(1))]
 
 
