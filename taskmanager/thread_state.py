@@ -352,6 +352,7 @@ class PipelineThreadState:
 
     def _fail(self, entry: TaskEntry, reason: str) -> None:
         entry.phase, entry.reason, entry.end = Phase.FAILED, reason, None
+        self._commits.end(entry.task)
         self._commands.append(ReportFailed(entry.task, reason))
 
     def _start_again(self, entry: TaskEntry, failure: Failure) -> None:
