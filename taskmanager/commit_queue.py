@@ -9,6 +9,9 @@ from kafka_pipeline.common.tasks import TaskId
 TASKS_PER_COMMIT = 4
 """Of this many tasks of a thread, one commits at a time. Where the brokers or the cores are busy,
 commits at the same time only delay each other, and readers wait for the slowest transaction."""
+LEAST_COMMIT_DURATIONS = 3
+"""The shortest time between commits of a task at the end of its input, as a multiple of how long
+the shorter of its last two took. A single long one changes nothing."""
 LONG_COMMIT_MS = 1000
 """A commit that takes longer no longer counts: it may need a broker that others do not need. A task
 with user code that has waited for longer takes no more records before its own commit."""

@@ -121,6 +121,8 @@ class TaskEntry:
     """The duration of the current commit, likewise."""
     commit_began_ms: int = 0
     """When the last commit began."""
+    commit_took_ms: int = 0
+    """How long the last commit took that has ended."""
     early_commit_ms: int = 0
     """The time from which on the end of the input is a reason to commit."""
     wants_commit: bool = False

@@ -10,7 +10,7 @@ from collections import deque
 
 from kafka_pipeline.common.protocol.messages import MISSED_BEATS
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.taskmanager.commit_queue import CommitQueue
+from kafka_pipeline.taskmanager.commit_queue import LEAST_COMMIT_DURATIONS, CommitQueue
 from kafka_pipeline.taskmanager.task_entry import Phase, Release, TaskEntry
 from kafka_pipeline.taskmanager.thread_events import (
     AbandonCall,
@@ -425,7 +425,10 @@ class PipelineThreadState:
         if entry.phase is Phase.FAILED:
             return  # these were the offsets of a task that stays FAILED
         self._move(entry, Phase.COMMITTING, Phase.IDLE)
-        entry.early_commit_ms = entry.commit_began_ms + LEAST_COMMIT_INTERVAL_MS
+        took_ms = self._now_ms - entry.commit_began_ms
+        rest_ms = LEAST_COMMIT_DURATIONS * min(took_ms, entry.commit_took_ms)
+        entry.early_commit_ms = entry.commit_began_ms + max(LEAST_COMMIT_INTERVAL_MS, rest_ms)
+        entry.commit_took_ms = took_ms
         entry.wants_commit = entry.needs_refresh = False
         entry.uncommitted_since_ms = None
         if event.failure is None:
@@ -503,10 +506,7 @@ class PipelineThreadState:
         return due_ms
 
     def _commits_before_a_turn(self, entry: TaskEntry, due_ms: int | None) -> bool:
-        """Whether the next records wait for a commit.
-
-        Another batch of a query takes about as long as the last one, and would delay its commit.
-        """
+        """Whether records wait for a commit, which another batch of a query would delay."""
         if entry.took_all and due_ms is not None and self._now_ms + entry.turn_ms > due_ms:
             return True
         return self._is_held_up(entry)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.taskmanager.commit_queue import LONG_COMMIT_MS, TASKS_PER_COMMIT
+from kafka_pipeline.taskmanager.commit_queue import (
+    LEAST_COMMIT_DURATIONS,
+    LONG_COMMIT_MS,
+    TASKS_PER_COMMIT,
+)
 from kafka_pipeline.taskmanager.task_entry import Phase
 from kafka_pipeline.taskmanager.thread_events import (
     Assigned,
@@ -94,6 +98,40 @@ def test_the_end_of_the_input_is_no_reason_for_a_commit_right_after_another() ->
     assert host.take(ended(is_at_its_end=True)) == []
     assert host.wait(LEAST_COMMIT_INTERVAL_MS - 1) == []
     assert host.core.next_due_ms == host.now_ms + 1
+    assert host.wait(1) == [CommitTask(task(0))]
+
+
+def commits(host: Host, *took_ms: int) -> None:
+    """Have a task commit at the end of its input, several times, each as soon as it may."""
+    for took in took_ms:
+        host.take(fed(), ended(is_at_its_end=True))
+        while host.phase() is not Phase.COMMITTING:
+            host.wait(1)
+        host.wait(took)
+        host.take(CommitEnded(task(0)))
+
+
+def test_while_commits_take_long_the_end_of_the_input_is_less_often_a_reason() -> None:
+    host = running()
+    commits(host, 20, 25)
+    host.take(fed(), ended(is_at_its_end=True))
+    rest_ms = LEAST_COMMIT_DURATIONS * 20 - 25
+    assert host.core.next_due_ms == host.now_ms + rest_ms
+    assert host.wait(rest_ms) == [CommitTask(task(0))]
+
+
+def test_a_single_long_commit_changes_nothing() -> None:
+    host = running()
+    commits(host, 5, 50)
+    host.take(fed())
+    assert host.take(ended(is_at_its_end=True)) == [CommitTask(task(0))]
+
+
+def test_after_long_commits_the_interval_holds() -> None:
+    host = running()
+    commits(host, 10 * COMMIT_MS, 10 * COMMIT_MS)
+    host.take(fed(), ended(is_at_its_end=True))
+    assert host.wait(COMMIT_MS - 1) == []
     assert host.wait(1) == [CommitTask(task(0))]
 
 
