@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from kafka_pipeline.common.tasks import TaskId
 
 TASKS_PER_COMMIT = 4
@@ -48,9 +46,10 @@ class CommitQueue:
         self._waiting.pop(task, None)
         self._running.pop(task, None)
 
-    def waiting(self) -> Iterator[TaskId]:
-        """Yield the tasks that wait, the first one first; some may begin meanwhile."""
-        yield from list(self._waiting)
+    @property
+    def waiting(self) -> list[TaskId]:
+        """The tasks that wait, the first one first."""
+        return list(self._waiting)
 
     def is_waiting(self, task: TaskId) -> bool:
         """Whether a task waits for others."""

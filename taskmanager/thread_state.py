@@ -506,10 +506,11 @@ class PipelineThreadState:
         return due_ms
 
     def _commits_before_a_turn(self, entry: TaskEntry, due_ms: int | None) -> bool:
-        """Whether records wait for a commit, which another batch of a query would delay."""
-        if entry.took_all and due_ms is not None and self._now_ms + entry.turn_ms > due_ms:
-            return True
-        return self._is_held_up(entry)
+        """Whether another batch of a query would delay the commit of the one before it.
+
+        It takes about as long as the last one. Records that come meanwhile join it.
+        """
+        return entry.took_all and due_ms is not None and self._now_ms + entry.turn_ms > due_ms
 
     def _may_commit(self, entry: TaskEntry, due_ms: int | None) -> bool:
         """Return whether a commit may begin now; if it is due and may not, it waits for others."""
@@ -533,13 +534,13 @@ class PipelineThreadState:
 
     def _begin_commits(self) -> None:
         """Begin commits that have waited for others. Built-in types first take what has come."""
-        for task in self._commits.waiting():
+        for task in self._commits.waiting:
             if not self._has_room_to_commit:
                 return
             if (entry := self._entries[task]).phase is not Phase.IDLE:
                 continue
-            self._commits.begin(task, self._now_ms)
             if entry.is_inline and entry.is_ready:
+                self._commits.begin(task, self._now_ms)
                 entry.wants_commit = True
                 self._begin_turn(entry)
                 return  # the end of the turn begins the next one

@@ -16,12 +16,12 @@ from kafka_pipeline.streams.dsl.foreign_key_messages import (
 )
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
 from kafka_pipeline.streams.dsl.joining import JoinFunction, JoinKind
-from kafka_pipeline.streams.dsl.stateless import repeated, selected
+from kafka_pipeline.streams.dsl.stateless import repeated, results_of, selected
 from kafka_pipeline.streams.dsl.table_values import TableSerdes, TableValues, unwritable
 from kafka_pipeline.streams.engine.either_way import EitherWay
 from kafka_pipeline.streams.errors import SerializationError, reworded
 from kafka_pipeline.streams.processor import ProcessorContext
-from kafka_pipeline.streams.record import Batch, Record, items_of
+from kafka_pipeline.streams.record import Batch, Record
 
 NULL_FOREIGN_KEY = "null foreign key"
 
@@ -152,8 +152,7 @@ class Subscriber(EitherWay):
         self._subscriptions = _Subscriptions(self._join, context)
 
     def process(self, batch: Batch) -> None:
-        rows = zip(items_of(batch.keys), items_of(batch.values), strict=True)
-        found = [self._subscriptions.of(key, value) for key, value in rows]
+        found = results_of(self._subscriptions.of, batch)
         pairs = [pair for each in found for pair in each]
         keys, values = [key for key, _ in pairs], [value for _, value in pairs]
         self.context.forward(repeated(batch, list(map(len, found)), keys, values))
@@ -231,8 +230,7 @@ class Resolver(EitherWay):
         self._results = _Results(self._join, context)
 
     def process(self, batch: Batch) -> None:
-        rows = zip(batch.keys, batch.values, strict=True)
-        found = [self._results.of(key, value) for key, value in rows]
+        found = results_of(self._results.of, batch)
         current = selected(batch, [is_current for is_current, _ in found])
         keys = list(map(self._results.read_key, current.keys))
         joined = [result for is_current, result in found if is_current]

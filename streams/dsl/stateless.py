@@ -130,7 +130,7 @@ class FilterPart(Part):
             self.forward(record)
 
     def columns(self, batch: Batch) -> Batch:
-        return selected(batch, _results(self.function, batch))
+        return selected(batch, results_of(self.function, batch))
 
 
 class KeyedPart(Part):
@@ -154,7 +154,7 @@ class FilterNotPart(Part):
             self.forward(record)
 
     def columns(self, batch: Batch) -> Batch:
-        return selected(batch, [not kept for kept in _results(self.function, batch)])
+        return selected(batch, [not kept for kept in results_of(self.function, batch)])
 
 
 class MapPart(Part):
@@ -166,7 +166,7 @@ class MapPart(Part):
         self.forward(Record(key, value, record.timestamp, record.headers))
 
     def columns(self, batch: Batch) -> Batch:
-        pairs = [self.checked(pair) for pair in _results(self.function, batch)]
+        pairs = [self.checked(pair) for pair in results_of(self.function, batch)]
         keys, values = [key for key, _ in pairs], [value for _, value in pairs]
         return batch.with_columns(keys, values)
 
@@ -188,7 +188,7 @@ class MapValuesPart(Part):
         self.forward(Record(record.key, value, record.timestamp, record.headers))
 
     def columns(self, batch: Batch) -> Batch:
-        return batch.with_values(_results_of_values(self.function, batch))
+        return batch.with_values([self.function(value) for value in items_of(batch.values)])
 
 
 class SelectKeyPart(Part):
@@ -199,7 +199,7 @@ class SelectKeyPart(Part):
         self.forward(Record(key, record.value, record.timestamp, record.headers))
 
     def columns(self, batch: Batch) -> Batch:
-        return batch.with_columns(_results(self.function, batch), batch.values)
+        return batch.with_columns(results_of(self.function, batch), batch.values)
 
 
 class FlatMapPart(MapPart):
@@ -211,7 +211,7 @@ class FlatMapPart(MapPart):
             self.forward(Record(key, value, record.timestamp, record.headers))
 
     def columns(self, batch: Batch) -> Batch:
-        found = [several(self.name, pairs) for pairs in _results(self.function, batch)]
+        found = [several(self.name, pairs) for pairs in results_of(self.function, batch)]
         pairs = [self.checked(pair) for each in found for pair in each]
         keys, values = [key for key, _ in pairs], [value for _, value in pairs]
         return repeated(batch, list(map(len, found)), keys, values)
@@ -225,7 +225,7 @@ class FlatMapValuesPart(Part):
             self.forward(Record(record.key, value, record.timestamp, record.headers))
 
     def columns(self, batch: Batch) -> Batch:
-        found = [several(self.name, v) for v in _results_of_values(self.function, batch)]
+        found = [several(self.name, self.function(value)) for value in items_of(batch.values)]
         counts = list(map(len, found))
         keys = times_each(items_of(batch.keys), counts)
         return repeated(batch, counts, keys, [value for each in found for value in each])
@@ -296,18 +296,13 @@ def several(name: str, found: Any) -> Sequence[Any]:
     return list(found)
 
 
-def _results(function: Callable[[Any, Any], Any], batch: Batch) -> list[Any]:
+def results_of(function: Callable[[Any, Any], Any], batch: Batch) -> list[Any]:
     """Return what a function of key and value returns for each record.
 
     `map` would take a `StopIteration` of the function, as of `next` without a default, as the end
     of the batch.
     """
     return [function(key, value) for key, value in zip(*_items(batch), strict=True)]
-
-
-def _results_of_values(function: Callable[[Any], Any], batch: Batch) -> list[Any]:
-    """Return what a function of the value returns for each record, as `_results` does."""
-    return [function(value) for value in items_of(batch.values)]
 
 
 def _items(batch: Batch) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -459,7 +454,7 @@ class Splitter(EitherWay):
         self._branching = branching
 
     def process(self, batch: Batch) -> None:
-        nodes = _results(self._branching.choose, batch)
+        nodes = results_of(self._branching.choose, batch)
         for node in dict.fromkeys(nodes):
             if node:
                 self.context.forward(selected(batch, [each == node for each in nodes]), node)
