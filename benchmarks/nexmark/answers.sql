@@ -163,3 +163,10 @@ WHERE channel_id IS NOT NULL
 SELECT auction, bidder, price, channel,
   split_part(url, '/', 4) AS dir1, split_part(url, '/', 5) AS dir2, split_part(url, '/', 6) AS dir3
 FROM bid
+
+-- q23
+SELECT b.bidder, b.price, b.channel, b.url, b.extra AS bid_extra,
+  p.id AS person_id, p.name, p.emailAddress, p.creditCard, p.city, p.state, p.extra AS person_extra,
+  a.itemName, a.description, a.initialBid, a.reserve, a.dateTime AS auction_dateTime, a.expires,
+  a.seller, a.category, a.extra AS auction_extra
+FROM bid b JOIN person p ON p.id = b.bidder JOIN auction a ON a.seller = b.bidder

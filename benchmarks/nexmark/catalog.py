@@ -105,6 +105,7 @@ QUERIES: Mapping[str, Query] = {
         Query(name="q20", title="bids with their auctions", topics=(BID, AUCTION)),
         Query(name="q21", title="channel ids"),
         Query(name="q22", title="directories of URLs"),
+        Query(name="q23", title="bids with their bidders' auctions", topics=(BID, PERSON, AUCTION)),
     )
 }
 """All but q10, which writes files."""

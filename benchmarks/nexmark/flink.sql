@@ -189,3 +189,10 @@ WHERE channel_id IS NOT NULL
 SELECT auction, bidder, price, channel,
   SPLIT_INDEX(url, '/', 3) AS dir1, SPLIT_INDEX(url, '/', 4) AS dir2, SPLIT_INDEX(url, '/', 5) AS dir3
 FROM bid
+
+-- q23
+SELECT B.bidder, B.price, B.channel, B.url, B.extra AS bid_extra,
+  P.id AS person_id, P.name, P.emailAddress, P.creditCard, P.city, P.state, P.extra AS person_extra,
+  A.itemName, A.description, A.initialBid, A.reserve, A.`dateTime` AS auction_dateTime, A.expires,
+  A.seller, A.category, A.extra AS auction_extra
+FROM bid AS B JOIN person AS P ON P.id = B.bidder JOIN auction AS A ON A.seller = B.bidder

@@ -1,9 +1,9 @@
 """The use cases of Theodolite: `python -m benchmarks.theodolite [--uc N]… [--peer kafka-streams]`.
 
 The figure is the highest rate that a job sustains exactly once: the trend of its lag stays flat.
-Each rate is tried with a new job. The rates double and are then bisected. Before that, the results
-of a small run are compared with those of a model; if they differ, there is no rate. Each contender
-then runs once to warm up the broker.
+Each rate is tried with a new job. The rates double and are then bisected; contenders take turns.
+Before that, the results of a small run are compared with those of a model; if they differ, there is
+no rate. Each contender then runs once to warm up the broker.
 """
 
 from __future__ import annotations
@@ -22,11 +22,25 @@ from benchmarks.peers.this_engine import ThisEngine
 from benchmarks.report import Row, Table, as_text
 from benchmarks.theodolite.catalog import MODULES, USE_CASES, UseCase
 from benchmarks.theodolite.runs import Settings, check, try_rate
-from benchmarks.theodolite.search import highest
+from benchmarks.theodolite.search import Search
 from kafka_pipeline.admin.signals import Interrupted
 from kafka_pipeline.common.errors import PipelineError
 
 KAFKA_STREAMS, NONE = "kafka-streams", "none"
+
+
+@dataclass(frozen=True, slots=True)
+class _Searching:
+    """The search of a contender, and the figures of the rates that it sustains."""
+
+    contender: Contender
+    search: Search
+    sustained: dict[int, Mapping[str, float]] = field(default_factory=dict)
+
+    @property
+    def row(self) -> Row:
+        found = self.sustained.get(self.search.found)
+        return Row(self.contender.title, [] if found is None else [found])
 
 
 @dataclass(slots=True)
@@ -53,29 +67,35 @@ class Theodolite:
         with contextlib.suppress(PipelineError):
             try_rate(self.stage, contender, use_case, rate, self.settings)
 
-    def capacity(
-        self, use_case: UseCase, contender: Contender, first: int, precision: float
-    ) -> Mapping[str, float] | None:
-        """Return the figures of the highest rate that is sustained, `None` if there is none."""
+    def capacities(
+        self, use_case: UseCase, contenders: Sequence[Contender], first: int, precision: float
+    ) -> list[Row]:
+        """Return the figures of the highest rate that each contender sustains.
+
+        They try rates in turns, so that all meet the same broker: its Java gets faster for minutes.
+        """
+        searches = [_Searching(contender, Search(first, precision)) for contender in contenders]
+        while running := [(each, rate) for each in searches if (rate := each.search.rate)]:
+            for each, rate in running:
+                self._try(use_case, each, rate)
+        return [each.row for each in searches]
+
+    def _try(self, use_case: UseCase, searching: _Searching, rate: int) -> None:
+        contender, search = searching.contender, searching.search
         said = f"{use_case.name}, {contender.title}"
-        sustained: dict[int, Mapping[str, float]] = {}
-
-        def holds(rate: int) -> bool:
-            trial = try_rate(self.stage, contender, use_case, rate, self.settings)
-            problem = trial.problem(self.settings.most_trend)
-            say(f"{said}, {rate:,} records/s: {problem or 'sustained'}")
-            if not problem:
-                sustained[rate] = trial.figures
-            return not problem
-
         try:
-            found = highest(holds, first, precision)
+            trial = try_rate(self.stage, contender, use_case, rate, self.settings)
         except PipelineError as error:
             self._fail(f"{said}: {error}")
-            return None
-        if not found:
+            search.give_up()
+            return
+        problem = trial.problem(self.settings.most_trend)
+        say(f"{said}, {rate:,} records/s: {problem or 'sustained'}")
+        if not problem:
+            searching.sustained[rate] = trial.figures
+        search.learn(not problem)
+        if search.rate is None and not search.found:
             self._fail(f"{said}: no rate is sustained")
-        return sustained.get(found)
 
     def _fail(self, said: str) -> None:
         self.failures.append(said)
@@ -114,12 +134,9 @@ def run(arguments: argparse.Namespace) -> int:
                     continue
                 for contender in right:
                     theodolite.warm_up(use_case, contender, arguments.rate)
-                rows = []
-                for contender in right:
-                    figures = theodolite.capacity(
-                        use_case, contender, arguments.rate, arguments.precision / 100
-                    )
-                    rows.append(Row(contender.title, [figures] if figures else []))
+                rows = theodolite.capacities(
+                    use_case, right, arguments.rate, arguments.precision / 100
+                )
                 if rows:
                     tables.append(Table(f"{use_case.name}, {use_case.title}", "capacity", rows))
         except Interrupted as interrupt:

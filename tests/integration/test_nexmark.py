@@ -42,3 +42,12 @@ def test_time_of_day_has_all_three_kinds(tmp_path: Path) -> None:
     for start_ms in (1_768_503_590_000, 1_768_460_390_000):
         settings = Settings(events=2_000, rate=100, start_ms=start_ms)
         assert require_right_results(QUERIES["q14"], settings, tmp_path) > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("disorder", [1, 200])
+def test_q23_joins_bids_with_people_of_whom_there_are_many(disorder: int, tmp_path: Path) -> None:
+    # The ids of bidders are 1,000 larger than those of the persons, so there must be so many.
+    settings = Settings(events=60_000, rate=10_000, start_ms=1_768_521_590_000, disorder=disorder)
+    require_valid(QUERIES["q23"], tmp_path)
+    assert require_right_results(QUERIES["q23"], settings, tmp_path) > 0

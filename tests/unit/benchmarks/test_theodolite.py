@@ -13,7 +13,7 @@ from benchmarks.theodolite.jobs import CONFIGURATION
 from benchmarks.theodolite.lag import trend, unread
 from benchmarks.theodolite.model import require_equal
 from benchmarks.theodolite.runs import Trial
-from benchmarks.theodolite.search import highest
+from benchmarks.theodolite.search import Search
 from benchmarks.theodolite.sensors import Load, Reading, parents, registry
 from kafka_pipeline.streams.record import Record
 from kafka_pipeline.testing import TopologyTestDriver
@@ -124,12 +124,11 @@ def test_rate_is_sustained_if_it_is_written_and_the_lag_stays_flat(
 @pytest.mark.parametrize("limit", [1, 2, 3, 99, 100, 101, 1_000, 54_321])
 def test_search_finds_the_highest_rate(limit: int) -> None:
     tried: list[int] = []
-
-    def holds(rate: int) -> bool:
+    search = Search(first=100, precision=0.1)
+    while (rate := search.rate) is not None:
         tried.append(rate)
-        return rate <= limit
-
-    found = highest(holds, first=100, precision=0.1)
+        search.learn(rate <= limit)
+    found = search.found
     failed = min(rate for rate in tried if rate > limit)
     assert found <= limit < failed <= max(found + 1, found * 1.1)
     assert found == max(rate for rate in tried if rate <= limit)
@@ -137,4 +136,7 @@ def test_search_finds_the_highest_rate(limit: int) -> None:
 
 
 def test_search_ends_if_no_rate_is_sustained() -> None:
-    assert highest(lambda rate: False, first=100, precision=0.1) == 0
+    search = Search(first=100, precision=0.1)
+    while search.rate is not None:
+        search.learn(False)
+    assert search.found == 0
