@@ -12,7 +12,7 @@ ANY_SIZE_BYTES = 100_000_000
 """The `max.message.bytes` of all topics of a job except the user's and the control topics.
 
 The user's topics set the limit, not the engine's, and a dead letter is larger than its record.
-Brokers accept requests of up to 100 MiB (socket.request.max.bytes).
+Brokers accept requests of up to 100 MiB (socket.request.max.bytes). `allowed` lowers it.
 """
 
 _ANY_SIZE = {"max.message.bytes": str(ANY_SIZE_BYTES)}
@@ -87,6 +87,12 @@ def _suffices(name: str, found: str, wanted: str) -> bool:
         forever = name == "retention.ms" and int(found) < 0
         return forever or (int(wanted) >= 0 and int(found) >= int(wanted))
     return found == wanted
+
+
+def allowed(settings: Mapping[str, str], most_bytes: int) -> dict[str, str]:
+    """Return settings to make a topic with; the engine's own limit becomes `most_bytes`."""
+    own = _ANY_SIZE.items() <= settings.items()
+    return {**settings, "max.message.bytes": str(most_bytes)} if own else dict(settings)
 
 
 def misfits(

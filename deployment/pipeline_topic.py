@@ -19,7 +19,6 @@ from kafka_pipeline.common.kafka.read_to_end import read_to_end
 from kafka_pipeline.common.monitoring.counted_log import CountedLog
 from kafka_pipeline.common.protocol.messages import MalformedMessageError
 from kafka_pipeline.common.security.control_key import ControlKey
-from kafka_pipeline.common.topics import ANY_SIZE_BYTES
 from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Wish
 
 _STALL_TIMEOUT_S = 30.0
@@ -107,7 +106,9 @@ class DeploymentEditor:
         names = config.topic_names
         admin.ensure_topics([control_topic(config, names.pipeline)])
         try:
-            self._writer = CommandWriter(config, names.pipeline_transactional_id, ANY_SIZE_BYTES)
+            self._writer = CommandWriter(
+                config, names.pipeline_transactional_id, config.max_message_bytes
+            )
         except FencedError as error:
             raise _changed() from error
         except (TransactionFailedError, NonRetriableError) as error:

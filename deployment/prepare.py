@@ -105,7 +105,8 @@ def matching_topics(
     candidates = [topic for topic in topics if any(each.fullmatch(topic) for each in patterns)]
     jobs = [TopicNames(name, "", "") for name in {config.job_name, *job_names(topics)}]
     of_jobs = _own(pipeline, config).intersection(candidates)
-    of_jobs |= _of_others([topic for topic in candidates if topic not in of_jobs], jobs, admin)
+    foreign = [topic for topic in candidates if topic not in of_jobs]
+    of_jobs |= _of_others(foreign, jobs, config.max_message_bytes, admin)
     return [topic for topic in candidates if topic not in of_jobs], of_jobs
 
 
@@ -115,11 +116,13 @@ def _own(pipeline: Pipeline, config: Config) -> set[str]:
     return {spec.name for spec in specs}.difference(pipeline.user_topics)
 
 
-def _of_others(candidates: Sequence[str], jobs: Sequence[TopicNames], admin: Admin) -> set[str]:
+def _of_others(
+    candidates: Sequence[str], jobs: Sequence[TopicNames], most_bytes: int, admin: Admin
+) -> set[str]:
     """Return the topics that belong to other jobs, to Kafka, or to an older pipeline.yaml.
 
     A job's arcs can have any name. They are recognised by how the name ends, together with a
-    record size limit that only the engine sets.
+    record size limit that only the engine sets: its own one, or `most_bytes`.
     """
     reserved = {topic for topic in candidates if any(job.reserved_for(topic) for job in jobs)}
     named = [t for t in candidates if t not in reserved and any(job.may_own(t) for job in jobs)]
@@ -127,4 +130,5 @@ def _of_others(candidates: Sequence[str], jobs: Sequence[TopicNames], admin: Adm
         limits = admin.size_limits(named) if named else {}
     except EngineError as error:
         raise UnavailableError(f"cannot tell which topics belong to jobs: {error}") from error
-    return reserved | {topic for topic, limit in limits.items() if limit == ANY_SIZE_BYTES}
+    of_engine = (ANY_SIZE_BYTES, most_bytes)
+    return reserved | {topic for topic, limit in limits.items() if limit in of_engine}

@@ -14,7 +14,7 @@ from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
-from kafka_pipeline.streams.pipeline.load import load_pipeline
+from kafka_pipeline.streams.pipeline.load import import_modules, load_pipeline
 from kafka_pipeline.streams.pipeline.spark_answers import local_queries, result_of
 
 
@@ -33,7 +33,7 @@ def validate(
 ) -> None:
     """Check both files and report every mistake with its line and column.
 
-    Imports the code that the pipeline names, and starts each processor of it once, unless
+    Imports the modules of config.yaml, and starts each processor of it once, unless
     --no-init leaves that out. Starts a Spark, for some seconds, if it has queries to check. Asks
     the schema registry, if it answers, whether it has the subjects and takes the schemas, and
     compares the columns of queries with the schemas and the tables that get them.
@@ -51,6 +51,7 @@ def validate(
             schema_problem=partial(registry.problems, settings.schema_registry),
             results=lambda specs: [result_of(queries, spec) for spec in specs],
         )
+    import_modules(settings)
     topics = (*loaded.data_topics(settings.replication_factor), *control_topics(settings))
     counts = {
         "processor": len(loaded.processors),

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
+
+import structlog
 
 from kafka_pipeline.common.code.engine_code import ENGINE, ENGINE_FOLDER
 from kafka_pipeline.common.code.user_frames import with_place
@@ -18,6 +22,8 @@ from kafka_pipeline.common.errors import ConfigError, as_exception
 CODE_PATTERN = r"^[^:\s]+:[^:.\s]+$"
 """Every reference to code matches this, for JSON Schema; `form_problem` refuses more."""
 
+_OWN_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+logger = structlog.get_logger(__name__)
 _FORM = "write it as package.module:Name"
 
 
@@ -151,11 +157,13 @@ class UserCode:
 
 def _import(module: str) -> ModuleType:
     try:
-        return importlib.import_module(module)
+        with _own_signal_handlers(module):
+            return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
             raise ConfigError(
-                f'module "{module}" of the list modules: in config.yaml is not found. Install it, '
+                f'module "{module}" of the list modules: in config.yaml is not found'
+                f"{_without_ending(module)} Install it, "
                 f"or add its folder to python_path:. Searched: {', '.join(filter(None, sys.path))}"
             ) from error
         raise ConfigError(
@@ -165,3 +173,30 @@ def _import(module: str) -> ModuleType:
     except BaseException as raised:
         caught = as_exception(raised)
         raise ConfigError(f'module "{module}" cannot be imported: {with_place(caught)}') from caught
+
+
+def _without_ending(module: str) -> str:
+    """Return how a sentence ends about a module, whose name may be that of a file."""
+    name = module.removesuffix(".py")
+    return f', did you mean "{name}"?' if name != module else "."
+
+
+@contextmanager
+def _own_signal_handlers(module: str) -> Iterator[None]:
+    """Keep the handlers of the signals that daemons and commands handle while a module runs.
+
+    Otherwise, a module that sets some when it is imported makes a daemon deaf to Ctrl-C.
+    """
+    before = {number: signal.getsignal(number) for number in _OWN_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is not handler and handler is not None:
+                signal.signal(number, handler)
+                logger.warning(
+                    "a module has set the handler of a signal while it was imported, which is "
+                    "taken back: the process that runs it has its own",
+                    module=module,
+                    signal=number.name,
+                )

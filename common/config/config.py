@@ -41,6 +41,7 @@ from kafka_pipeline.common.names import MAX_NAME_LENGTH, name_problem
 from kafka_pipeline.common.security.control_key import ControlKey, read_control_key
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.common.topic_names import TopicNames, collision_key
+from kafka_pipeline.common.topics import ANY_SIZE_BYTES
 from kafka_pipeline.common.zones import tz_variable
 
 _REQUIRED = {key.name for key in CONFIG_KEYS if key.required}
@@ -66,11 +67,11 @@ class Config:
     `server_port` is 1..65535; `tm_number`, `parallelism` (partitions of each topic, tasks of each
     processor) and `replication_factor` are 1 or more. `heartbeat_interval_ms` is 100..60000,
     `commit_interval_ms` 1..60000 and below `transaction_timeout_ms` (1000..900000),
-    `max_batch_records` 1..1000000. `num_standby_replicas` (0..) is the number of other TaskManagers
-    that keep a copy of each state on disk. With `on_new_partitions` "read", processors without
-    state read partitions that are added to a source while the job runs. `state_dir` and
-    `savepoint_dir` are absolute. With `log_record_values`, reasons and logs include
-    messages that may quote records.
+    `max_batch_records` 1..1000000, `max_message_bytes` 1000000..100000000. `num_standby_replicas`
+    (0..) is the number of other TaskManagers that keep a copy of each state on disk. With
+    `on_new_partitions` "read", processors without state read partitions that are added to a source
+    while the job runs. `state_dir` and `savepoint_dir` are absolute. With `log_record_values`,
+    reasons and logs include messages that may quote records.
 
     `metrics_port`, `state_port` and `console_port` are 0..65535; 0 means a free port, `None` off.
     Each daemon serves metrics on `metrics_host` and `metrics_port`, each TaskManager queries of
@@ -102,6 +103,7 @@ class Config:
     max_timestamp_ahead_ms: int = 86_400_000
     transaction_timeout_ms: int = 15000
     max_batch_records: int = 10000
+    max_message_bytes: int = ANY_SIZE_BYTES
     num_standby_replicas: int = 0
     on_new_partitions: OnNewPartitions = "read"
     state_dir: Path = Path("state")
@@ -261,6 +263,7 @@ def _read(
         max_timestamp_ahead_ms=fields.number(keys.MAX_TIMESTAMP_AHEAD),
         transaction_timeout_ms=fields.number(keys.TRANSACTION_TIMEOUT),
         max_batch_records=fields.number(keys.MAX_BATCH_RECORDS),
+        max_message_bytes=fields.number(keys.MAX_MESSAGE_BYTES),
         num_standby_replicas=fields.number(keys.NUM_STANDBY_REPLICAS),
         on_new_partitions=fields.choice(keys.ON_NEW_PARTITIONS),
         state_dir=fields.path("state_dir", fields.text(keys.STATE_DIR), folder),
@@ -367,7 +370,7 @@ def _modules(fields: Fields, problems: Problems) -> tuple[str, ...]:
         if not all(part.isidentifier() for part in module.split(".")):
             problems.add(
                 fields.at("modules"),
-                f'modules: "{module}" is no name of a Python module, such as package.module',
+                f'modules: "{module}" is not the name of a Python module, such as package.module',
             )
     return modules
 

@@ -24,6 +24,7 @@ from kafka_pipeline.common.config.registry_settings import SCHEMA_REGISTRY
 from kafka_pipeline.common.config.secret_settings import SECRETS
 from kafka_pipeline.common.config.table_settings import TABLES
 from kafka_pipeline.common.names import NAME_PATTERN
+from kafka_pipeline.common.topics import ANY_SIZE_BYTES
 
 LogFormat = Literal["console", "json"]
 OnNewPartitions = Literal["read", "report"]
@@ -128,6 +129,14 @@ MAX_BATCH_RECORDS = Number(
     low=1,
     high=1_000_000,
     default=10_000,
+)
+MAX_MESSAGE_BYTES = Number(
+    name="max_message_bytes",
+    doc="the `max.message.bytes` of the topics that the engine makes for itself; a lower one where "
+    "Kafka allows no more, as managed ones do",
+    low=1_000_000,
+    high=ANY_SIZE_BYTES,
+    default=ANY_SIZE_BYTES,
 )
 NUM_STANDBY_REPLICAS = Number(
     name="num_standby_replicas",
@@ -279,6 +288,7 @@ CONFIG_KEYS: tuple[ConfigKey, ...] = (
     MAX_TIMESTAMP_AHEAD,
     TRANSACTION_TIMEOUT,
     MAX_BATCH_RECORDS,
+    MAX_MESSAGE_BYTES,
     NUM_STANDBY_REPLICAS,
     ON_NEW_PARTITIONS,
     STATE_DIR,

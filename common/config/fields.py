@@ -131,7 +131,8 @@ class Fields:
             return stand_in
         number = _whole_number(value)
         if number is None:
-            self._problems.add(value, f"{key.name} must be a whole number, got {describe(value)}")
+            got = f"{describe(value)}{_without_quotes(value)}"
+            self._problems.add(value, f"{key.name} must be a whole number, got {got}")
             return stand_in
         if number < key.low or (key.high is not None and number > key.high):
             allowed = f"at least {key.low}" if key.high is None else f"{key.low} to {key.high}"
@@ -227,6 +228,14 @@ def _whole_number(value: Value) -> int | None:
     else:
         text = value.text.replace("_", "")
     return int(text) if _INTEGER.fullmatch(text) else None
+
+
+def _without_quotes(value: Value) -> str:
+    """Return what to do about a number in quotes."""
+    match value:
+        case Scalar(value=str(text), expanded_from=None) if text.strip().isdecimal():
+            return ": leave out the quotes"
+    return ""
 
 
 def _choice(value: Value) -> str:

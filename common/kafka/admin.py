@@ -45,7 +45,7 @@ from kafka_pipeline.common.kafka.clients import (
     translate,
 )
 from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
-from kafka_pipeline.common.topics import ExistingTopic, TopicLimits, TopicSpec, misfits
+from kafka_pipeline.common.topics import ExistingTopic, TopicLimits, TopicSpec, allowed, misfits
 
 REQUEST_TIMEOUT_S = 30
 COMMAND_TIMEOUT_S = 8.0
@@ -84,6 +84,7 @@ class Admin:
         self._bootstrap_servers = config.bootstrap_servers
         is_passed_on = "bootstrap.servers" in config.kafka
         self._where = "bootstrap.servers" if is_passed_on else "server_ip and server_port"
+        self._most_bytes = config.max_message_bytes
         self._settings = client_config(config, "admin")
         forget_leaders(self._settings)
         self._changing = threading.Lock()
@@ -176,7 +177,7 @@ class Admin:
                     spec.name,
                     num_partitions=spec.partitions,
                     replication_factor=spec.replication_factor,
-                    config=spec.made_with,
+                    config=allowed(spec.made_with, self._most_bytes),
                 )
                 for spec in missing
             ],
@@ -201,6 +202,8 @@ class Admin:
                         f"made, as Create is not allowed: {cause.str()} `pipeline acls` lists the "
                         "rights of each role. The JobManager makes topics: start it first"
                     )
+                if "max.message.bytes" in cause.str():
+                    text = f"{text.rstrip('.')}. Lower max_message_bytes in config.yaml to that"
                 if is_passing(cause):
                     raise UnavailableError(text) from error
                 raise ConfigError(text) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from kafka_pipeline.common.code.user_code import require_other_names
+from kafka_pipeline.common.code.user_code import UserCode, require_other_names
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.references import reference_problems
 from kafka_pipeline.common.config.yaml_positions import Problems, read_yaml
@@ -33,6 +33,14 @@ from kafka_pipeline.streams.sql.spec import Queries
 
 StartProblem = Callable[[PipelineProcessor], str]
 """Makes processors as their tasks would, and runs `init`; returns what is wrong, or ""."""
+
+
+def import_modules(config: Config) -> None:
+    """Import all modules of config.yaml, as each TaskManager does when it starts.
+
+    Raises `ConfigError` for one that cannot be imported, whether or not a processor names it.
+    """
+    UserCode.of(config).import_all()
 
 
 def load_pipeline(

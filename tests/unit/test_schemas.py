@@ -46,6 +46,7 @@ CONFIG: Mapping[str, Any] = {
     "max_timestamp_ahead_ms": 86400000,
     "transaction_timeout_ms": 15000,
     "max_batch_records": 10,
+    "max_message_bytes": 8388608,
     "num_standby_replicas": 1,
     "on_new_partitions": "report",
     "state_dir": "state",

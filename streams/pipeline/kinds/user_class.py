@@ -181,7 +181,7 @@ def class_supplier(code: UserCode, spec: ClassSpec) -> Supplier:
     kinds = Processor | BatchProcessor | AsyncProcessor
     if not (isinstance(found, type) and issubclass(found, kinds)):
         raise ConfigError(
-            f"{spec.code} is no subclass of Processor, BatchProcessor or AsyncProcessor"
+            f"{spec.code} is not a subclass of Processor, BatchProcessor or AsyncProcessor"
         )
     given = _given(spec.asynchronous)
     if given and not issubclass(found, AsyncProcessor):

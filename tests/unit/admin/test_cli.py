@@ -79,7 +79,7 @@ def test_the_defaults_in_the_sample_comments_are_the_real_ones(
     lines = files[0].read_text().splitlines()
     settings = [line[2:] if _is_setting(line) else line for line in lines]
     uncommented.write_text("\n".join(settings))
-    assert sum(_is_setting(line) for line in lines) == 32
+    assert sum(_is_setting(line) for line in lines) == 33
     assert load_config(uncommented) == load_config(files[0])
 
 
@@ -139,6 +139,15 @@ def test_validate_reports_settings_that_librdkafka_refuses(files: tuple[Path, Pa
     assert 'kafka setting "producer.compression.type": Invalid value "zip"' in result.stderr
 
 
+def test_validate_imports_the_modules_that_no_processor_names(files: tuple[Path, Path]) -> None:
+    """Each TaskManager does so when it starts, and ends if it cannot."""
+    config, _ = files
+    config.write_text(config.read_text() + "\nmodules: [nowhere.py]\n")
+    result = pipeline("validate", *files)
+    assert result.exit_code == 2
+    assert 'module "nowhere.py" of the list modules: in config.yaml is not found' in result.stderr
+
+
 def test_validate_reports_the_mistakes_of_both_files(files: tuple[Path, Path]) -> None:
     config, path = files
     config.write_text(config.read_text().replace("parallelism:", "parallelsm:", 1))
@@ -155,7 +164,7 @@ def test_validate_reports_the_mistakes_of_both_files(files: tuple[Path, Path]) -
         ('type: "orders:Nope"', 'module "orders" has no "Nope"'),
         (
             'type: "orders:Helper"',
-            "orders:Helper is no subclass of Processor, BatchProcessor or AsyncProcessor",
+            "orders:Helper is not a subclass of Processor, BatchProcessor or AsyncProcessor",
         ),
         (
             'type: "orders:Total", config: {limit: 1, limt: 3}',

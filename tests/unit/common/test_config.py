@@ -60,6 +60,7 @@ heartbeat_interval_ms: 100
 commit_interval_ms: 60000
 transaction_timeout_ms: 900000
 max_batch_records: 1
+max_message_bytes: 8388608
 state_dir: /var/lib/x
 log_format: json
 log_level: debug
@@ -70,6 +71,7 @@ kafka: {client.id: c, consumer.fetch.min.bytes: 5, producer.linger.ms: 0.5, log.
     assert config.job_name == "job_1"
     assert (config.heartbeat_interval_ms, config.commit_interval_ms) == (100, 60000)
     assert (config.transaction_timeout_ms, config.max_batch_records) == (900000, 1)
+    assert config.max_message_bytes == 8_388_608
     assert config.state_dir == Path("/var/lib/x")
     assert (config.log_format, config.log_level) == ("json", "debug")
     assert config.spark == SparkConfig(
@@ -240,7 +242,11 @@ def test_a_key_in_two_items_of_a_list_is_reported() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
-        ("server_port", '"9092"', '2:14: server_port must be a whole number, got the text "9092"'),
+        (
+            "server_port",
+            '"9092"',
+            '2:14: server_port must be a whole number, got the text "9092": leave out the quotes',
+        ),
         (
             "server_port",
             "true",

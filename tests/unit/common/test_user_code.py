@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.errors import ConfigError
@@ -143,6 +145,10 @@ def test_the_program_of_a_package_is_not_run(folder: Path) -> None:
     ("module", "message"),
     [
         ("nowhere_code", 'module "nowhere_code" of the list modules: in config.yaml is not found'),
+        (
+            "shop_code.orders.py",
+            'config.yaml is not found, did you mean "shop_code.orders"? Install',
+        ),
         ("broken_code", 'module "broken_code" cannot be imported: ZeroDivisionError'),
         ("needy_code", 'as it needs "no_such_dependency", which is not installed here'),
     ],
@@ -196,3 +202,22 @@ def test_folder_that_is_no_package_may_have_any_name(tmp_path: Path) -> None:
 
 def test_engine_may_be_in_a_folder_of_python_path() -> None:
     UserCode(["tests.user_code"], [Path(__file__).parents[3]])
+
+
+def test_handlers_of_signals_that_a_module_sets_when_it_is_imported_are_taken_back(
+    folder: Path,
+) -> None:
+    """A daemon would not stop at Ctrl-C any more."""
+    (folder / "deaf_code.py").write_text(
+        "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "signal.signal(signal.SIGALRM, signal.SIG_IGN)\n"
+    )
+    before = signal.getsignal(signal.SIGALRM)
+    try:
+        with capture_logs() as logs:
+            UserCode(["deaf_code"], [folder]).import_all()
+        assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN
+    assert [(entry["module"], entry["signal"]) for entry in logs] == [("deaf_code", "SIGTERM")]

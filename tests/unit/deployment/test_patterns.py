@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -36,9 +37,15 @@ DEFAULT_LIMIT = 1_048_588
 class FakeAdmin:
     """Has topics, with their partitions; those of `of_engine` have the limit of a job's topics."""
 
-    def __init__(self, counts: Mapping[str, int], of_engine: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        counts: Mapping[str, int],
+        of_engine: Sequence[str] = (),
+        engine_limit: int = ANY_SIZE_BYTES,
+    ) -> None:
         self._counts = counts
         self._of_engine = of_engine
+        self._engine_limit = engine_limit
         self.asked: list[str] = []
         self.settings: dict[str, dict[str, str]] = {}
         self.short: list[str] = []
@@ -65,7 +72,7 @@ class FakeAdmin:
     def size_limits(self, names: Sequence[str]) -> dict[str, int]:
         self.asked += names
         return {
-            name: ANY_SIZE_BYTES if name in self._of_engine else DEFAULT_LIMIT for name in names
+            name: self._engine_limit if name in self._of_engine else DEFAULT_LIMIT for name in names
         }
 
 
@@ -78,9 +85,9 @@ def pipeline(folder: Path, pattern: str = "(?!gathered$).*", more: str = "") -> 
     return load_pipeline(path, CONFIG)
 
 
-def read(loaded: Pipeline, admin: FakeAdmin) -> tuple[str, ...]:
+def read(loaded: Pipeline, admin: FakeAdmin, config: Config = CONFIG) -> tuple[str, ...]:
     """Return the inputs of the pipeline once the cluster was asked."""
-    found = with_topics_of_patterns(loaded, CONFIG, cast(Admin, admin))
+    found = with_topics_of_patterns(loaded, config, cast(Admin, admin))
     return found.in_topics(found.processor("W-All"))
 
 
@@ -114,6 +121,14 @@ def test_states_dead_letters_and_arcs_of_all_jobs_are_left_out(
     name = f"{topic}{job}"
     admin = FakeAdmin({"clicks": 1, f"threads_jm_topic{job}": 1, name: 1}, of_engine=[name])
     assert read(pipeline(tmp_path), admin) == ("clicks",)
+
+
+def test_arcs_with_a_limit_that_config_yaml_lowers_are_left_out(tmp_path: Path) -> None:
+    admin = FakeAdmin(
+        {"clicks": 1, "threads_jm_topic_other": 1, "A_B_other": 1}, ["A_B_other"], 8_388_608
+    )
+    config = replace(CONFIG, max_message_bytes=8_388_608)
+    assert read(pipeline(tmp_path), admin, config) == ("clicks",)
 
 
 def test_topics_that_end_like_those_of_a_job_are_read_if_users_made_them(tmp_path: Path) -> None:

@@ -278,8 +278,8 @@ processors: [{id: P, type: forward, from: [few, many, source], to: [sink]}]
     [
         (
             "tests.user_code.word_count:word_count",
-            "tests.user_code.word_count:word_count is no subclass of Processor, BatchProcessor or "
-            "AsyncProcessor",
+            "tests.user_code.word_count:word_count is not a subclass of Processor, BatchProcessor "
+            "or AsyncProcessor",
         ),
         (
             "tests.user_code.word_count:Missing",
