@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import os
 import struct
+import sys
 import threading
 from collections.abc import Callable
 from threading import get_ident
@@ -21,6 +23,10 @@ _HEAD = struct.Struct("=BQqqq")
 _TEXT = struct.Struct("=H")
 _TASK_AT, _TOPIC_AT, _MOST_TEXT = 64, 512, 440
 _KINDS = tuple(CallKind)
+_FORKED = (
+    "a process that user code has forked came back to the engine, and is ended: end it by "
+    "os._exit, or use subprocess or multiprocessing\n"
+)
 
 
 class MarkedCall(NamedTuple):
@@ -41,6 +47,18 @@ class Marks:
         self._lock = threading.Lock()
         self._of: dict[TaskId, list[TaskMark]] = {}
         self._count = 0
+        self.is_in_fork = False
+        """Whether this process is a copy of the worker, made by user code."""
+
+    def watch_forks(self) -> None:
+        """Have a process that user code forks from this one end when its call is over.
+
+        Otherwise, it would go on as a second owner of the tasks, with the connections of this one.
+        """
+        os.register_at_fork(after_in_child=self._note_fork)
+
+    def _note_fork(self) -> None:
+        self.is_in_fork = True
 
     def of(self, task: TaskId) -> Callable[[], CallMark]:
         """Return a function that makes marks for a task's next start, reusing its former ones."""
@@ -56,7 +74,7 @@ class Marks:
                 if number == len(known):
                     if self._count == MOST_MARKS:
                         return NoMark()
-                    known.append(TaskMark(self._memory, self._count * _SLOT_BYTES, task))
+                    known.append(TaskMark(self, self._memory, self._count * _SLOT_BYTES, task))
                     self._count += 1
                 number += 1
                 return known[number - 1]
@@ -86,7 +104,8 @@ class Marks:
 class TaskMark:
     """The mark of a task, see `CallMark`."""
 
-    def __init__(self, memory: mmap.mmap, at: int, task: TaskId) -> None:
+    def __init__(self, marks: Marks, memory: mmap.mmap, at: int, task: TaskId) -> None:
+        self._marks = marks
         self._memory = memory
         self._at = at
         self._topic = ""
@@ -112,6 +131,10 @@ class TaskMark:
 
     def clear(self) -> None:
         """See `CallMark.clear`."""
+        if self._marks.is_in_fork:
+            sys.stderr.write(_FORKED)
+            sys.stderr.flush()
+            os._exit(1)
         self._memory[self._at] = 0
 
     def _write(self, at: int, text: str) -> None:

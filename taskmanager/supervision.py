@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import io
 import os
 import signal
 import sys
@@ -24,6 +25,8 @@ _FAILED = 1
 _SET_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 _MOST_BYTES = 100_000
+_DONE = "done"
+"""What the child says when its work is done: user code may end it with exit code 0, too."""
 _LONG_LIFE_S = 60.0
 
 
@@ -69,9 +72,10 @@ def _supervise(
         if child == 0:
             _run(parent, lambda: work(marks), described, stacks, words)
         _, status, usage = os.wait4(child, 0)
-        if status == 0:
+        said = _read(words)
+        if status == 0 and said == _DONE:
             return child, None
-        if said := _read(words):
+        if said:
             raise WorkerEndedError(said)
         # Linux counts in KiB, macOS in bytes.
         peak_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
@@ -94,7 +98,12 @@ def _run(
     try:
         _end_with(parent)
         faulthandler.enable(stacks)
+        # Spark passes it on to the log of the TaskManager: in lines, or prints show up late.
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)
         work()
+        words.write(_DONE.encode())
+        words.flush()
         status = 0
     except Exception as error:
         words.write(described(error).encode(errors="backslashreplace")[:_MOST_BYTES] or b"failed")

@@ -58,6 +58,7 @@ def run(settings: ThreadSettings, marks: Marks) -> None:
     logs.configure_as(settings.config)
     structlog.contextvars.bind_contextvars(task_manager=settings.tm_id, thread=settings.thread)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    marks.watch_forks()
     gc.freeze()
     gc.set_threshold(*_COLLECTED_AT)
     if not settings.config.spark.is_local:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +59,7 @@ def test_segmentation_fault_is_named_with_the_line_that_called_native_code() -> 
     ("how", "why"),
     [
         (lambda: os._exit(3), "exit code 3"),
+        (lambda: os._exit(0), "exit code 0"),
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "SIGKILL from outside; it had up to"),
         (os.abort, "SIGABRT in native code"),
     ],
@@ -113,3 +117,39 @@ def test_marks_of_a_new_start_replace_those_of_the_last() -> None:
         (TaskId("Other", 0), Suspect(CallKind.PROCESS, "in", 0, 1, 5)),
         (TASK, Suspect(CallKind.INIT)),
     }
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_fork_of_user_code_does_not_come_back_to_the_engine(raises: bool, tmp_path: Path) -> None:
+    """It would process records a second time."""
+
+    def work(marks: Marks) -> None:
+        marks.watch_forks()
+        mark = marks.of(TASK)()
+        mark.set(CallKind.PROCESS, "orders", 1, 1200, 1200)
+        try:
+            child = os.fork()  # user code
+            if child == 0 and raises:
+                sys.exit("the work of the fork is done")
+        finally:
+            mark.clear()
+        if child:
+            (tmp_path / "status").write_text(str(os.waitpid(child, 0)[1]))
+        (tmp_path / str(os.getpid())).touch()
+
+    supervised(work, str, lambda *_: pytest.fail("it did not die"))
+    assert len(list(tmp_path.iterdir())) == 2  # the status, and the name of one process
+    assert os.waitstatus_to_exitcode(int((tmp_path / "status").read_text())) == 1
+
+
+def test_what_code_prints_is_there_at_once() -> None:
+    """A pipe is buffered by Python, which loses it if the process is ended."""
+    code = (
+        "import os\n"
+        "from kafka_pipeline.taskmanager.supervision import supervised\n"
+        "supervised(lambda _: (print('from a processor'), os._exit(3)), str, lambda *_: None)\n"
+    )
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, capture_output=True, text=True, env=buffered, check=False)
+    assert "from a processor" in ended.stdout
