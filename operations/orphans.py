@@ -1,14 +1,19 @@
-"""Topics and offsets that former versions of a job's pipeline have left behind."""
+"""Deletes topics and offsets: those that former versions have left, or all that a job has."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import closing
 from dataclasses import dataclass
 
-from kafka_pipeline.common.errors import EngineError, UnavailableError
+from kafka_pipeline.common.cluster.cluster_status import Presence
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.control.topics import control_topics
+from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.desired_state import Deployment
+from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +57,42 @@ def delete_orphans(admin: Admin, found: Orphans) -> None:
         admin.delete_groups(found.groups)
     except EngineError as error:
         raise UnavailableError(f"not everything could be deleted: {error}") from error
+
+
+def whole_job(config: Config, deployment: Deployment, existing: Collection[str]) -> Orphans:
+    """Return all that a job has in Kafka, of the topics that exist: of all its versions.
+
+    Sources and sinks belong to the user, so they are never among them. `pipeline_topic`, by which
+    the others are known, is the last one. Raises as `version`.
+    """
+    pipelines = [deployment.version(number).pipeline for number in deployment.numbers]
+    users = {topic for pipeline in pipelines for topic in pipeline.user_topics}
+    own = {topic for pipeline in pipelines for topic in _all_topics(pipeline)}
+    names = config.topic_names
+    grown = (deployment.wish.task_managers if deployment.wish else None) or 0
+    control = {spec.name for spec in control_topics(config)} | {names.rehearsal}
+    control |= {names.processors(str(tm_id)) for tm_id in range(grown)}
+    found = ((own - users) | control).intersection(existing)
+    return Orphans(
+        tuple(sorted(found, key=lambda name: (name == names.pipeline, name in control, name))),
+        tuple(sorted({group for pipeline in pipelines for group in _groups(pipeline)})),
+    )
+
+
+def delete_job(config: Config, admin: Admin, found: Orphans) -> None:
+    """Delete all that a job has. It can be repeated if it was interrupted.
+
+    Raises `ConfigError` while a daemon of the job is up, and `UnavailableError` if Kafka does not
+    do it.
+    """
+    with closing(ClusterWatcher(config)) as watcher:
+        watcher.read_until_fresh()
+        status = watcher.status()
+    up = [f"TaskManager {each.id}" for each in status.task_managers if each.presence is Presence.UP]
+    if status.job_manager.presence is Presence.UP:
+        up.insert(0, "the JobManager")
+    if up:
+        raise ConfigError(f"{up[0]} is up: stop all daemons of the job first")
+    *others, last = found.topics
+    delete_orphans(admin, Orphans(tuple(others), found.groups))
+    delete_orphans(admin, Orphans((last,), ()))

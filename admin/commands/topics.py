@@ -1,4 +1,4 @@
-"""`pipeline topics`: lists the topics of a job, and deletes those that nobody uses any more."""
+"""`pipeline topics`: lists the topics of a job, and deletes those that nobody uses, or all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.job import connected, read_deployment
-from kafka_pipeline.operations.orphans import delete_orphans, orphans
+from kafka_pipeline.operations.orphans import delete_job, delete_orphans, orphans, whole_job
 
 
 @run_command
@@ -28,7 +28,15 @@ def topics(
     delete: Annotated[
         bool,
         typer.Option(
-            "--delete", help="With --orphaned: delete them, and the offsets of their readers."
+            "--delete",
+            help="With --orphaned or --all: delete them, and the offsets of their readers.",
+        ),
+    ] = False,
+    all_: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="All that the job has, of all versions. To delete it, stop all daemons first.",
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before deleting.")] = False,
@@ -40,14 +48,17 @@ def topics(
 
     Exit codes: 0 done, 2 wrong arguments, 3 Kafka is not there.
     """
-    if delete and not orphaned:
-        raise ConfigError("--delete deletes what --orphaned lists: give both")
+    if orphaned and all_:
+        raise ConfigError("give --orphaned or --all, not both")
+    if delete and not orphaned and not all_:
+        raise ConfigError("--delete deletes what --orphaned or --all lists: give one of them, too")
     settings = load_config(config)
     admin = connected(settings)
     deployment = read_deployment(settings, admin)
     existing = admin.topics()
-    found = orphans(deployment, existing.keys())
-    listed = dict.fromkeys(found.topics, "orphaned")
+    left = orphans(deployment, existing.keys())
+    found = whole_job(settings, deployment, existing.keys()) if all_ else left
+    listed = dict.fromkeys(left.topics, "orphaned")
     if not orphaned:
         own = deployment.current.pipeline.data_topics(1) if deployment.current else ()
         used = {spec.name: "of the pipeline" for spec in own}
@@ -67,7 +78,12 @@ def topics(
         for name, kind in listed.items():
             table.add_row(name, kind, str(existing[name]))
         show(table)
-    if delete and (found.topics or found.groups):
-        what = f"{counted(len(found.topics), 'topic')} and the offsets of {len(found.groups)}"
+    if not delete or not (found.topics or found.groups):
+        return
+    what = f"{counted(len(found.topics), 'topic')} and the offsets of {len(found.groups)}"
+    if all_:
+        require_consent(f"Delete the job: {what} processors, state included?", yes=yes)
+        delete_job(settings, admin, found)
+    else:
         require_consent(f"Delete {what} former processors, state included?", yes=yes)
         delete_orphans(admin, found)

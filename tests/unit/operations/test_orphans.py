@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import kafka_pipeline.operations.orphans
+from kafka_pipeline.common.cluster.cluster_status import Presence
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
 from kafka_pipeline.common.pipelines.specs import CountSpec, ForwardSpec
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Wish, records
-from kafka_pipeline.operations.orphans import Orphans, orphans
+from kafka_pipeline.operations.orphans import Orphans, delete_job, orphans, whole_job
 
 NAMES = TopicNames("job", "in", "out")
 STORES = (LoggedStore("counts"),)
@@ -18,6 +29,44 @@ TWO = (
 )
 OF_TWO = {"A_C_job", "state_topic_C_job"}
 EXISTING = {"in", "out", "unrelated_job", *OF_TWO}
+
+
+CONFIG = Config(
+    server_ip="127.0.0.1",
+    server_port=9092,
+    job_name="job",
+    tm_number=1,
+    parallelism=1,
+    replication_factor=1,
+    source_topic="in",
+    sink_topic="out",
+)
+
+
+class Deleting:
+    """Deletes whatever it is to delete, and records it."""
+
+    def __init__(self) -> None:
+        self.deleted: list[tuple[str, ...]] = []
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        self.deleted.append(tuple(names))
+
+    def delete_groups(self, names: Sequence[str]) -> None:
+        self.deleted.append(tuple(names))
+
+
+def watching(job_manager: Presence, task_managers: Sequence[Presence]) -> Callable[[Config], Any]:
+    """Return what makes a watcher that finds daemons like these."""
+    found = SimpleNamespace(
+        job_manager=SimpleNamespace(presence=job_manager),
+        task_managers=[
+            SimpleNamespace(id=id_, presence=presence) for id_, presence in enumerate(task_managers)
+        ],
+    )
+    return lambda _: SimpleNamespace(
+        read_until_fresh=lambda: None, status=lambda: found, close=lambda: None
+    )
 
 
 def deployment(wish: Wish, *versions: tuple[PipelineProcessor, ...]) -> Deployment:
@@ -54,3 +103,41 @@ def test_source_of_a_former_version_belongs_to_the_user() -> None:
 
 def test_job_without_a_pipeline_has_left_nothing() -> None:
     assert orphans(Deployment(NAMES), EXISTING) == Orphans((), ())
+
+
+def test_a_whole_job_is_all_that_its_versions_and_its_daemons_have() -> None:
+    control = {NAMES.threads_jm, NAMES.heartbeat, NAMES.processors("0"), NAMES.processors("2")}
+    made = deployment(Wish(version=2, task_managers=3), TWO, ONE)
+    found = whole_job(CONFIG, made, EXISTING | control | {NAMES.pipeline, NAMES.rehearsal})
+    assert set(found.topics) == OF_TWO | control | {NAMES.pipeline, NAMES.rehearsal}
+    assert found.topics[-1] == NAMES.pipeline
+    assert found.groups == ("processors_A_job", "processors_C_job")
+
+
+@pytest.mark.parametrize(
+    ("job_manager", "task_managers", "who"),
+    [
+        (Presence.UP, [Presence.UP], "the JobManager"),
+        (Presence.LEFT, [Presence.DOWN, Presence.UP], "TaskManager 1"),
+    ],
+)
+def test_a_job_whose_daemons_are_up_is_not_deleted(
+    job_manager: Presence, task_managers: list[Presence], who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        kafka_pipeline.operations.orphans, "ClusterWatcher", watching(job_manager, task_managers)
+    )
+    nobody = cast(Admin, None)
+    with pytest.raises(ConfigError, match=f"{who} is up: stop all daemons of the job first"):
+        delete_job(CONFIG, nobody, Orphans(("a", "pipeline_topic"), ()))
+
+
+def test_the_topic_that_knows_the_others_goes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        kafka_pipeline.operations.orphans,
+        "ClusterWatcher",
+        watching(Presence.LEFT, [Presence.DOWN]),
+    )
+    admin = Deleting()
+    delete_job(CONFIG, cast(Admin, admin), Orphans(("a", "b", "pipeline_topic"), ("g",)))
+    assert admin.deleted == [("a", "b"), ("g",), ("pipeline_topic",), ()]
