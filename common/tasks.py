@@ -70,5 +70,5 @@ class TaskId:
         """Return the task with this string. Raises ValueError if it is not a task id."""
         match = _TASK_ID.fullmatch(text) if isinstance(text, str) else None
         if match is None or match[1] in REFUSED_NAMES:
-            raise ValueError(f'"{text}" is no task id: it must look like "Counter_0"')
+            raise ValueError(f'"{text}" is not a task id: it must look like "Counter_0"')
         return cls(match[1], int(match[2]), int(match[3] or 0))

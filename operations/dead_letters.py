@@ -37,7 +37,7 @@ class LetterId:
         """Return the id that this is; ValueError if it is none."""
         match = _ID.fullmatch(text)
         if match is None:
-            raise ValueError(f'"{text}" is no id of a dead letter: it must look like "Adder:1:49"')
+            raise ValueError(f'"{text}" is not the id of a dead letter, such as "Adder:1:49"')
         return cls(match[1], int(match[2]), int(match[3]))
 
 

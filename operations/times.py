@@ -13,7 +13,7 @@ def parse_time(text: str) -> int:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ValueError(f'"{text}" is no time: it must look like 2026-11-23T18:00:00') from error
+        raise ValueError(f'"{text}" is not a time, such as 2026-11-23T18:00:00') from error
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)
     return int(found.timestamp() * 1000)

@@ -286,7 +286,8 @@ class LocalCluster:
             if is_running and _STARTED in log and accepts(node.port):
                 return
             if not is_running or time.monotonic() >= deadline_s:
-                ending = "did not come up in time" if is_running else "ended while starting"
+                slow = "did not come up in time, as on a busy machine: start it again"
+                ending = slow if is_running else "ended while starting"
                 words = last_words(log.decode(errors="replace"))
                 raise UnavailableError(
                     f"the Kafka broker at {LOOPBACK}:{node.port} {ending}. "

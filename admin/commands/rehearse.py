@@ -91,5 +91,5 @@ def rehearse(
 def _seconds(text: str) -> float:
     found = durations.parsed(text, _UNITS, 1)
     if found is None:
-        raise ConfigError(f'--for "{text}" is no time: it must look like 30 s, 10 min or 2 h')
+        raise ConfigError(f'--for "{text}" is not a time: it must look like 30 s, 10 min or 2 h')
     return found / 1000

@@ -46,7 +46,7 @@ def test_the_id_of_a_task_is_that_of_a_processor(processor: str, partition: int)
     ["", "a", "a_", "_0", "a_01", "a_-1", "a_x", "a_٣", "a_0\n", "a_0.standby0", "a_99999999999"],
 )
 def test_other_texts_are_no_task_ids(text: str) -> None:
-    with pytest.raises(ValueError, match="is no task id"):
+    with pytest.raises(ValueError, match="is not a task id"):
         TaskId.parse(text)
 
 

@@ -191,7 +191,7 @@ def test_long_values_are_cut_off_and_bytes_are_in_hexadecimal(
         (f"get?{PLACE}", "give a key, or key_hex"),
         (f"get?{PLACE}&key=a&key_hex=61", "give a key, or key_hex"),
         (f"get?{PLACE}&key_hex=6", "not hexadecimal"),
-        (f"get?{PLACE}&key=a&from=noon", "is no time"),
+        (f"get?{PLACE}&key=a&from=noon", "is not a time"),
         (f"get?{PLACE}&key=a&limit=101", "from 1 to 100"),
         (f"get?{PLACE}&key=a&prefix=a", 'no "prefix" here'),
         (f"get?{PLACE}&key=a&partition=4", "no partition 4: it has 4"),

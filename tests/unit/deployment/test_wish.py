@@ -54,8 +54,8 @@ def test_stop_comes_with_the_wish_and_goes_with_it() -> None:
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"paused_tasks": ["A"]}, 'paused_tasks: "A" is no task id'),
-        ({"paused_tasks": ["A_0.standby0"]}, "is no task id"),
+        ({"paused_tasks": ["A"]}, 'paused_tasks: "A" is not a task id'),
+        ({"paused_tasks": ["A_0.standby0"]}, "is not a task id"),
         ({"stop": {"purpose": "fun", "token": "t", "by": "me"}}, "at `$.stop.purpose`"),
         (
             {"stop": {"purpose": "restore", "token": "../t", "by": "me"}},

@@ -119,5 +119,5 @@ def test_ids_are_read_as_they_are_shown() -> None:
 
 @pytest.mark.parametrize("text", ["", "Adder", "Adder:1", "Adder:1:x", "Adder:-1:2", ":1:2"])
 def test_wrong_ids_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="must look like"):
+    with pytest.raises(ValueError, match="is not the id of a dead letter"):
         LetterId.parse(text)

@@ -162,8 +162,8 @@ def test_what_is_no_message_is_malformed(data: bytes, reason: str) -> None:
         ("assign", {"epoch": -1}, r"Expected `int` >= 0 - at `\$.epoch`"),
         ("assign", {"epoch": True}, "Expected `int`, got `bool`"),
         ("revoke", {"task": MISSING}, "missing required field `task`"),
-        ("revoke", {"task": 7}, r'"7" is no task id: .* at `\$.task`'),
-        ("revoke", {"task": "Counter"}, '"Counter" is no task id'),
+        ("revoke", {"task": 7}, r'"7" is not a task id: .* at `\$.task`'),
+        ("revoke", {"task": "Counter"}, '"Counter" is not a task id'),
         ("hello", {"thread": MISSING}, "missing required field `thread`"),
         ("hello", {"thread": "1"}, "Expected `int`, got `str`"),
         ("hello", {"thread": -1}, "Expected `int` >= 0"),
@@ -183,7 +183,7 @@ def test_what_is_no_message_is_malformed(data: bytes, reason: str) -> None:
             r"at `\$.death.calls\[0\]`",
         ),
         ("closed", {"task": MISSING}, "missing required field `task`"),
-        ("closed", {"task": "Counter_0.standby0"}, '"Counter_0.standby0" is no task id'),
+        ("closed", {"task": "Counter_0.standby0"}, '"Counter_0.standby0" is not a task id'),
     ],
 )
 def test_message_with_a_bad_field_is_malformed(
