@@ -30,6 +30,9 @@ from kafka_pipeline.taskmanager.thread_state import LEAST_COMMIT_INTERVAL_MS
 from tests.unit.taskmanager.fakes import HAS_MORE, TIMEOUT_S, FakeTask, Rig, batch
 
 USER = ClassSpec(code="shop:A")
+LIMIT_S = 20
+LIMITED = ClassSpec(code="shop:A", max_process_time_ms=LIMIT_S * 1000)
+"""Each round of the loop counts a second of a call at most, and takes 50 ms of real time."""
 BOTH = pytest.mark.parametrize("spec", [ForwardSpec(), USER], ids=["inline", "user"])
 
 
@@ -196,7 +199,7 @@ def test_tasks_with_user_code_take_turns(rig: Rig) -> None:
 
 def test_a_call_that_takes_too_long_fails_its_task_and_no_other(rig: Rig) -> None:
     """The thread that it is on is left to it."""
-    hanging, sibling = rig.run(0, 1, spec=USER)
+    hanging, sibling = rig.run(0, 1, spec=LIMITED)
     may_return = threading.Event()
 
     def hang() -> None:
@@ -208,7 +211,7 @@ def test_a_call_that_takes_too_long_fails_its_task_and_no_other(rig: Rig) -> Non
     feed(rig, hanging, sibling)
     rig.step_until(lambda: bool(hanging.calls))
     hanging.calls[0] = UserCall("`process` of in[0]@7", rig.clock.now_s)
-    for _ in range(300):
+    for _ in range(LIMIT_S):
         rig.clock.now_s += 1
         rig.step()
     assert rig.status(hanging).state is TaskState.RUNNING
@@ -216,7 +219,7 @@ def test_a_call_that_takes_too_long_fails_its_task_and_no_other(rig: Rig) -> Non
     rig.step()
     status = rig.status(hanging)
     assert status.state is TaskState.FAILED
-    limit = "`process` of in[0]@7 takes longer than max_process_time_ms (300000): 301 s so far, at "
+    limit = "`process` of in[0]@7 takes longer than max_process_time_ms (20000): 21 s so far, at "
     assert status.reason.startswith(limit)
     assert status.reason.endswith(" in hang"), "the line that waits"
     assert hanging.is_released
@@ -237,7 +240,7 @@ def test_the_process_ends_as_a_task_is_revoked_whose_call_does_not_return(
 ) -> None:
     exits: list[int] = []
     monkeypatch.setattr(os, "_exit", exits.append)
-    (hanging,) = rig.run(0, spec=USER)
+    (hanging,) = rig.run(0, spec=LIMITED)
     may_return = threading.Event()
     hanging.on_turn = lambda: may_return.wait(TIMEOUT_S)
     feed(rig, hanging)
@@ -258,9 +261,9 @@ def test_the_process_ends_as_a_task_is_revoked_whose_call_does_not_return(
 
 
 def test_a_task_whose_call_on_the_event_loop_takes_too_long_has_its_stores_closed(rig: Rig) -> None:
-    (task,) = rig.run(0, spec=USER)
+    (task,) = rig.run(0, spec=LIMITED)
     task.calls.append(UserCall("`process` of in[0]@7", rig.clock.now_s))
-    for _ in range(301):
+    for _ in range(LIMIT_S + 1):
         rig.clock.now_s += 1
         rig.step()
     assert rig.status(task).state is TaskState.FAILED
@@ -268,7 +271,7 @@ def test_a_task_whose_call_on_the_event_loop_takes_too_long_has_its_stores_close
 
 
 def test_an_init_that_takes_too_long_fails_its_task(rig: Rig) -> None:
-    task = rig.assign(0, USER)
+    task = rig.assign(0, LIMITED)
     may_return = threading.Event()
 
     def init() -> None:
