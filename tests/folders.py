@@ -52,22 +52,35 @@ class Syntax:
 def syntax(path: Path) -> Syntax:
     """Parse a file."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = [*ast.walk(tree)]
-    skipped = {id(inner) for node in nodes if _is_for_types(node) for inner in ast.walk(node)}
+    statements = [*_statements(tree)]
+    skipped = {
+        id(inner) for node in statements if _is_for_types(node) for inner in _statements(node)
+    }
     at_start = {id(node) for node in tree.body}
     return Syntax(
         ast.get_docstring(tree),
         tuple(
             (node.name, (node.end_lineno or 0) - node.lineno + 1)
-            for node in nodes
+            for node in statements
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         ),
         tuple(
             Import(module, names, id(node) in at_start, id(node) in skipped)
-            for node in nodes
+            for node in statements
             for module, names in _imported(node, path)
         ),
     )
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements in a node, at any depth.
+
+    Most of a tree are expressions, which hold none.
+    """
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for inner in getattr(node, field, ()):
+            yield inner
+            yield from _statements(inner)
 
 
 def _imported(node: ast.AST, path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
