@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -80,8 +81,9 @@ def _check(name: str, arguments: list[str]) -> None:
         raise WrongCommandError(f"{name} is neither ours nor one of OTHERS in tests/docs")
 
 
-def check_typer(app: typer.Typer, name: str, arguments: list[str]) -> None:
-    """Parse arguments as the command does, and run nothing."""
+@cache
+def _parser(app: typer.Typer) -> Any:
+    """Return the commands of an app, which parse their arguments and run nothing."""
 
     def stop(*_: Any, **__: Any) -> NoReturn:
         raise _Parsed
@@ -94,10 +96,15 @@ def check_typer(app: typer.Typer, name: str, arguments: list[str]) -> None:
         waiting += subcommands
         if not subcommands:
             each.callback = stop
+    return command
+
+
+def check_typer(app: typer.Typer, name: str, arguments: list[str]) -> None:
+    """Parse arguments as the command does, and run nothing."""
     said = io.StringIO()
     try:
         with redirect_stderr(said), redirect_stdout(said):
-            command.main(arguments, prog_name=name)
+            _parser(app).main(arguments, prog_name=name)
     except _Parsed:
         return
     except SystemExit as end:
@@ -156,6 +163,7 @@ def _check_pytest(arguments: list[str]) -> None:
             raise WrongCommandError(f"{path} does not exist")
 
 
+@cache
 def _own_pytest_options() -> set[str]:
     added = re.compile(r'addoption\(\s*"(--[a-z-]+)"')
     texts = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))

@@ -14,14 +14,13 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.testing.suites import run_suite
 from tests.docs.commands import ROOT, check_command
 from tests.docs.pages import Block, Example, blocks, examples
+from tests.in_process import invoke
 
 RUN = ("init", "validate", "describe", "test")
 """The commands of `pipeline` that need neither Kafka nor Spark, so examples of them are run."""
@@ -152,7 +151,7 @@ class Story:
                 self._folder = self._folder / command[1]
                 self._patch.chdir(self._folder)
             elif command[0] == "pipeline" and command[1] in RUN:
-                result = CliRunner().invoke(app_with(), list(command[1:]))
+                result = invoke(*command[1:])
                 printed += result.output.splitlines()
             else:
                 return

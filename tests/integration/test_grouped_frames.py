@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from kafka_pipeline.admin.app import app_with
 from tests.history import CONFIG
+from tests.in_process import invoke
 from tests.tiers import long_but_the_first
 
 # With the fixture, these run where Spark does: see tests/scheduling.py.
@@ -46,7 +45,7 @@ def test_validate_says_what_to_write(tmp_path: Path, text: str, problem: str) ->
     config, pipeline = tmp_path / "config.yaml", tmp_path / "pipeline.yaml"
     config.write_text(f"{CONFIG}2\n")
     pipeline.write_text(text)
-    found = CliRunner().invoke(app_with(), ["validate", str(config), str(pipeline)])
+    found = invoke("validate", config, pipeline)
     assert found.exit_code == (2 if problem else 0), found.output
     assert problem in found.output
     assert (f'{pipeline}:2:7: "Hourly": ' in found.output) is bool(problem)

@@ -16,9 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.broker.certificates import Authority
 from kafka_pipeline.admin.broker.ports import LOOPBACK
 from kafka_pipeline.admin.daemons import Daemon, command_path
@@ -27,6 +25,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import BulkWriter, read_committed
 from kafka_pipeline.common.topics import TopicSpec
 from tests.engine import Engine, all_run, engine, signal_session
+from tests.in_process import invoke
 from tests.secured import Secured, binding, bindings, secured_cluster
 
 pytestmark = pytest.mark.integration
@@ -86,7 +85,7 @@ def config_of(job: Engine, secured: Secured, user: str, form: str = "yaml") -> P
 def run_as(job: Engine, secured: Secured, user: str, words: str, *more: str | Path) -> str:
     """Run a `pipeline` command as a user; return what it prints."""
     command, config = words.split(), config_of(job, secured, user)
-    done = CliRunner().invoke(app_with(), [*command, str(config), *map(str, more)])
+    done = invoke(*command, config, *more)
     assert done.exit_code == 0, f"{words} ended with {done.exit_code}:\n{done.output}\n{job.logs()}"
     return done.output
 
@@ -152,7 +151,7 @@ def assert_named(job: Engine, secured: Secured, words: str, right: tuple[str, st
     config = config_of(job, secured, "operator")
     arguments = [*command.split(), str(config), *(f"--{each.strip()}" for each in options)]
     secured.revoke([taken])
-    done = CliRunner().invoke(app_with(), arguments)
+    done = invoke(*arguments)
     secured.grant([taken])
     said = f"{done.output}{done.exception or ''}"
     assert f"a right is missing, {operation} of {kind.replace('-', ' ')} {name} " in said

@@ -7,9 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.access import Readable
@@ -18,6 +16,7 @@ from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.queries import SparkQueries
 from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec
 from kafka_pipeline.testing import TopologyTestDriver
+from tests.in_process import invoke
 from tests.queries import FUNCTIONS, ROOT, ROWS, batch, refusal, results, run
 from tests.small_config import SMALL_CONFIG
 from tests.tiers import long_but_the_first
@@ -484,13 +483,13 @@ def test_validate_has_spark_check_the_queries(queries: Queries, tmp_path: Path) 
         "- {id: A, type: sql, query: SELECT valu FROM input, to: [B]}\n"
         "- {id: B, type: sql, query: SELECT value FROM input, to: [sink]}\n"
     )
-    command = ["validate", str(tmp_path / "config.yaml"), str(file)]
-    found = CliRunner().invoke(app_with(), command)
+    command = ("validate", tmp_path / "config.yaml", file)
+    found = invoke(*command)
     assert found.exit_code == 2
     assert f'{file}:1:8: "A": ' in found.output
     assert "`valu` cannot be resolved" in found.output
     file.write_text(file.read_text().replace("valu ", "value "))
-    assert CliRunner().invoke(app_with(), command).exit_code == 0
+    assert invoke(*command).exit_code == 0
 
 
 def test_no_statement_runs_though_it_stands_in_another_one(

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from kafka_pipeline.admin.acls.rights import Acl, AclOperation, ResourceKind, Role, acls_of
-from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.streams.pipeline.load import load_pipeline
+from tests.in_process import invoke
 
 CONFIG = """
 server_ip: 127.0.0.1
@@ -47,7 +47,7 @@ def acls(files: tuple[str, str]) -> tuple[Acl, ...]:
 
 
 def run(files: tuple[str, str], *options: str) -> Result:
-    return CliRunner().invoke(app_with(), ["acls", *files, *options])
+    return invoke("acls", *files, *options)
 
 
 def of(acls: tuple[Acl, ...], role: Role, kind: ResourceKind) -> dict[str, set[AclOperation]]:

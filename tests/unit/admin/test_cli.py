@@ -10,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.samples import samples
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import (
@@ -25,12 +24,13 @@ from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, OnError
 from kafka_pipeline.common.pipelines.specs import CountSpec, ForwardSpec, SumSpec
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.streams.pipeline.load import load_pipeline
+from tests.in_process import invoke
 
 ROOT = Path(__file__).parents[3]
 
 
 def pipeline(*args: str | Path) -> Result:
-    return CliRunner().invoke(app_with(), [str(arg) for arg in args])
+    return invoke(*args)
 
 
 @pytest.fixture

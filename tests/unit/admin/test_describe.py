@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
-from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.describe import mermaid, overview
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.streams.pipeline.load import load_pipeline
+from tests.in_process import invoke
 
 SETTINGS = """\
 server_ip: 127.0.0.1
@@ -111,8 +110,8 @@ def describe(text: str, folder: Path, *options: str) -> str:
     """Return what the command prints."""
     pipeline = folder / "pipeline.yaml"
     pipeline.write_text(text, encoding="utf-8")
-    args = ["describe", str(folder / "config.yaml"), str(pipeline), *options]
-    result = CliRunner().invoke(app_with(), args, env={"COLUMNS": "200"})
+    config = folder / "config.yaml"
+    result = invoke("describe", config, pipeline, *options, env={"COLUMNS": "200"})
     assert (result.exit_code, result.stderr) == (0, "")
     return result.stdout
 

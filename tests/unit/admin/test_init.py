@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.daemons import command_path
 from kafka_pipeline.admin.samples import Template, samples
 from kafka_pipeline.common.config.config import load_config
+from tests.in_process import invoke
 
 
 def pipeline(*args: str | Path) -> Result:
-    return CliRunner().invoke(app_with(), [str(arg) for arg in args])
+    return invoke(*args)
 
 
 def test_init_writes_the_samples_and_says_where(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.commands import state
 from kafka_pipeline.operations.state import StoreInfo
+from tests.in_process import invoke
 
 COUNTS: dict[str, Any] = {
     "store": "counts",
@@ -70,7 +70,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
 
 def run(*arguments: str) -> Result:
     name, *others = arguments
-    return CliRunner().invoke(app_with(), ["state", name, "config.yaml", *others])
+    return invoke("state", name, "config.yaml", *others)
 
 
 def lines(result: Result) -> list[list[str]]:

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 from rich.text import Text
-from typer.testing import CliRunner
 
 from kafka_pipeline.admin import status
-from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.broker.ports import find_free
 from kafka_pipeline.admin.commands.status import status as show_status
 from kafka_pipeline.admin.remarks import remarks
@@ -26,6 +24,7 @@ from kafka_pipeline.common.protocol.messages import JobManagerBeat
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.typed_json import as_json
+from tests.in_process import invoke
 from tests.unit.admin.beats import (
     COUNT,
     FORWARD,
@@ -500,6 +499,6 @@ def test_without_a_broker_the_command_exits_with_3(
     (port,) = find_free(1)
     path.write_text(samples()["config.yaml"].replace("9092", str(port)))
     monkeypatch.setattr("kafka_pipeline.operations.cluster_watcher.COMMAND_TIMEOUT_S", 0.5)
-    result = CliRunner().invoke(app_with(), ["status", str(path)])
+    result = invoke("status", path)
     assert (result.exit_code, result.stdout) == (3, "")
     assert "no Kafka broker answers at 127.0.0.1:" in result.stderr

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 from rich.screen import Screen
-from typer.testing import CliRunner
 
-from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.broker.ports import find_free
 from kafka_pipeline.admin.samples import samples
 from kafka_pipeline.admin.top import TopView
@@ -23,6 +21,7 @@ from kafka_pipeline.common.cluster.cluster_status import (
 )
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
+from tests.in_process import invoke
 
 MANAGERS = tuple(TaskManagerInfo(number, Presence.UP, age_ms=0) for number in (0, 1))
 
@@ -156,5 +155,5 @@ def test_without_a_broker_the_command_exits_with_3(
     path = tmp_path / "config.yaml"
     (port,) = find_free(1)
     path.write_text(samples()["config.yaml"].replace("9092", str(port)))
-    result = CliRunner().invoke(app_with(), ["top", str(path)])
+    result = invoke("top", path)
     assert (result.exit_code, result.stdout) == (3, "")

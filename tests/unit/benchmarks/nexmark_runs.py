@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from typer.testing import CliRunner
-
 from benchmarks.nexmark.catalog import MODULES, Query
 from benchmarks.nexmark.generator import (
     TOPICS,
@@ -15,10 +13,10 @@ from benchmarks.nexmark.generator import (
     write_side_input,
 )
 from benchmarks.nexmark.oracle import Oracle, Results
-from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.common.kafka.bulk import TimedRow
 from kafka_pipeline.streams.record import Record
 from kafka_pipeline.testing import TopologyTestDriver
+from tests.in_process import invoke
 from tests.small_config import SMALL_CONFIG
 
 ROOT = Path(__file__).parents[3]
@@ -40,9 +38,7 @@ def config_of(folder: Path) -> Path:
 
 def require_valid(query: Query, folder: Path) -> None:
     """Assert that `pipeline validate` accepts a query."""
-    result = CliRunner().invoke(
-        app_with(), ["validate", str(config_of(folder)), str(query.pipeline)]
-    )
+    result = invoke("validate", config_of(folder), query.pipeline)
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("ok: ")
 

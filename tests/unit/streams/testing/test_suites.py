@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.streams.testing.suites import TestResult, run_suite
 from kafka_pipeline.testing import TopologyTestDriver
+from tests.in_process import invoke
 from tests.small_config import SMALL_CONFIG
 from tests.user_code import shop
 
@@ -300,7 +299,7 @@ def test_what_is_missing_ends_the_command_as_everywhere(
 
     monkeypatch.setattr(TopologyTestDriver, place, fail)
     suite.write_text("tests: [{name: t, steps: [{produce: {key: k, value: 1}}]}]")
-    result = CliRunner().invoke(app_with(), ["test", str(suite)])
+    result = invoke("test", suite)
     assert (result.exit_code, result.stderr) == (3, "Java 17 is needed\n")
 
 
@@ -339,7 +338,7 @@ def test_command_tells_each_test_and_fails_with_one_of_them(suite: Path) -> None
     suite.write_text(
         "tests:\n- {name: good, steps: []}\n- {name: bad, steps: [{assert: {records: [{key: x}]}}]}"
     )
-    result = CliRunner().invoke(app_with(), ["test", str(suite)])
+    result = invoke("test", suite)
     assert result.exit_code == 1
     assert result.stdout.splitlines()[:2] == ["ok      good", "FAILED  bad"]
     assert result.stdout.endswith("1 passed, 1 failed\n")
