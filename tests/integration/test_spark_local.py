@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from tests.small_config import SMALL_CONFIG
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 CONFIG = (
@@ -41,7 +40,6 @@ with TopologyTestDriver.of_pipeline(Path(sys.argv[1]), Path(sys.argv[2])) as dri
 """
 
 
-@pytest.mark.long
 def test_settings_of_config_hold_for_the_driver_for_tests(tmp_path: Path) -> None:
     """Those that change what a query gives; where the cluster is matters not."""
     (tmp_path / "config.yaml").write_text(CONFIG)
@@ -49,23 +47,6 @@ def test_settings_of_config_hold_for_the_driver_for_tests(tmp_path: Path) -> Non
     files = [str(tmp_path / "config.yaml"), str(tmp_path / "pipeline.yaml")]
     done = subprocess.run(
         [sys.executable, "-c", DRIVE, *files], cwd=ROOT, capture_output=True, text=True, timeout=200
-    )
-    assert "found 9none" in done.stdout, done.stderr
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="gives the host another name, as root")
-def test_spark_starts_on_a_host_whose_name_has_no_address(tmp_path: Path) -> None:
-    """With the settings of config.yaml, as in the test before this one."""
-    (tmp_path / "config.yaml").write_text(CONFIG)
-    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
-    files = [str(tmp_path / "config.yaml"), str(tmp_path / "pipeline.yaml")]
-    named = ["unshare", "--uts", "sh", "-c", 'hostname nowhere.invalid && exec "$@"', "sh"]
-    done = subprocess.run(
-        [*named, sys.executable, "-c", DRIVE, *files],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=200,
     )
     assert "found 9none" in done.stdout, done.stderr
 
@@ -79,7 +60,6 @@ TABLE = """
 """
 
 
-@pytest.mark.long
 def test_path_of_a_table_is_relative_to_config_yaml_wherever_the_command_runs(
     tmp_path: Path,
 ) -> None:
@@ -121,7 +101,6 @@ for name in ("first", "second"):
 """
 
 
-@pytest.mark.long
 def test_a_second_session_runs_in_the_jvm_of_the_first() -> None:
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-c", TWICE],
