@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -16,9 +17,16 @@ _ROOT = Path(__file__).parents[1]
 _OF_PROJECT = {"label": "com.docker.compose.project=kafka-pipeline"}
 _HEALTHY_TIMEOUT_S = 120.0
 
-EAGER_RETENTION = {"log.retention.check.interval.ms": 1_000, "log.initial.task.delay.ms": 1_000}
-"""Kafka deletes records whose timestamps are older than a week; by default, it looks for them once
-in 5 minutes, so a test that writes such records would fail only now and then."""
+SETTINGS: Mapping[str, str | int] = {
+    # Kafka deletes records whose timestamps are older than a week; by default, it looks for them
+    # once in 5 minutes, so a test that writes such records would fail only now and then.
+    "log.retention.check.interval.ms": 1_000,
+    "log.initial.task.delay.ms": 1_000,
+    # Everybody may do everything, but where a test takes a right away.
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+"""The settings of brokers that many tests share."""
 
 
 @contextmanager
@@ -43,6 +51,41 @@ def local_cluster(
         cluster.stop()
         # pytest keeps the folders of the last runs, and the data may be large.
         delete_data(directory)
+
+
+@contextmanager
+def shared_cluster(directory: Path) -> Iterator[str]:
+    """Run the Kafka of all processes of a test run; those that share the folder share it.
+
+    The first one starts it, which takes some seconds, and the last one stops it. If one of them is
+    lost, it is not stopped.
+    """
+    directory.mkdir(exist_ok=True)
+    brokers = directory / "brokers"
+    with _counted(directory / "users", 1):
+        cluster = LocalCluster.find(brokers)
+        if cluster is None:
+            cluster = LocalCluster(brokers, settings=SETTINGS, is_short_lived=True)
+            cluster.start()
+    try:
+        yield cluster.bootstrap_servers
+    finally:
+        with _counted(directory / "users", -1) as users:
+            if not users:
+                cluster.stop()
+                delete_data(brokers)
+
+
+@contextmanager
+def _counted(file: Path, change: int) -> Iterator[int]:
+    """Change a number in a file, which no other process can do meanwhile; an error leaves it."""
+    with file.open("a+") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        stream.seek(0)
+        count = int(stream.read() or 0) + change
+        yield count
+        stream.truncate(0)
+        stream.write(str(count))
 
 
 @contextmanager

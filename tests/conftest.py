@@ -18,7 +18,7 @@ from hypothesis import settings
 import kafka_pipeline
 from kafka_pipeline.common.errors import UnavailableError
 from tests import leftovers, scheduling, tiers
-from tests.brokers import EAGER_RETENTION, docker_cluster, local_cluster
+from tests.brokers import docker_cluster, shared_cluster
 from tests.postgres import Database, Server, installed, running
 
 # Machines are shared: the duration of an example means nothing. Each run draws other examples.
@@ -104,10 +104,18 @@ def _logging_as_before() -> Iterator[None]:
 def bootstrap_servers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """Addresses of a Kafka that runs for the whole session; give each test topics of its own."""
+    """Addresses of a Kafka that runs for the whole session; give each test topics of its own.
+
+    Topics of several processes need a part of their names that only this process has, as its id.
+    """
     broker: str = request.config.getoption("--broker")
     if broker == "local":
-        with local_cluster(tmp_path_factory.mktemp("kafka"), settings=EAGER_RETENTION) as servers:
+        folder = tmp_path_factory.getbasetemp()
+        if leftovers.is_worker(request.config):
+            folder = folder.parent
+        with ExitStack() as stack:
+            with leftovers.left_to_the_run(request.config):
+                servers = stack.enter_context(shared_cluster(folder / "kafka"))
             yield servers
     elif broker == "docker":
         with docker_cluster() as servers:

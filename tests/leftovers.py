@@ -12,6 +12,8 @@ import os
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -29,8 +31,9 @@ class Guard:
         """
         mark = f"<{os.getpid()}-{uuid.uuid4().hex}>"
         environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
-        self._before = os.environ.get(VARIABLE)
-        os.environ[VARIABLE] = (self._before or "") + mark
+        self.before = os.environ.get(VARIABLE)
+        """The marks of the test processes above this one."""
+        os.environ[VARIABLE] = (self.before or "") + mark
         self._process = subprocess.Popen(
             # Isolated: it needs nothing but the standard library.
             [sys.executable, "-I", leftovers_guard.__file__, mark, str(os.getpid()), str(limit_s)],
@@ -44,10 +47,10 @@ class Guard:
         # Should this process be killed meanwhile, what it has found is not lost.
         sys.stdout.flush()
         self._process.communicate(b".")
-        if self._before is None:
+        if self.before is None:
             del os.environ[VARIABLE]
         else:
-            os.environ[VARIABLE] = self._before
+            os.environ[VARIABLE] = self.before
 
 
 _GUARD = pytest.StashKey[Guard]()
@@ -66,10 +69,29 @@ def add_option(parser: pytest.Parser) -> None:
 
 def start_guard(config: pytest.Config) -> None:
     """Guard this process. A worker of pytest-xdist may be lost while the run goes on."""
-    is_worker = hasattr(config, "workerinput")
-    config.stash[_GUARD] = Guard(0.0 if is_worker else config.getoption("--run-limit-s"))
+    limit_s = 0.0 if is_worker(config) else config.getoption("--run-limit-s")
+    config.stash[_GUARD] = Guard(limit_s)
 
 
 def release_guard(config: pytest.Config) -> None:
     """End what this process has left."""
     config.stash[_GUARD].release()
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this process is a worker of pytest-xdist."""
+    return hasattr(config, "workerinput")
+
+
+@contextmanager
+def left_to_the_run(config: pytest.Config) -> Iterator[None]:
+    """Start what outlives a worker: the guard of the whole run ends it, and not the worker's."""
+    above = config.stash[_GUARD].before
+    if not is_worker(config) or above is None:
+        yield
+        return
+    marks, os.environ[VARIABLE] = os.environ[VARIABLE], above
+    try:
+        yield
+    finally:
+        os.environ[VARIABLE] = marks

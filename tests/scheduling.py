@@ -1,8 +1,9 @@
-"""Which worker of pytest-xdist runs which files: as few of them as possible start Kafka and Spark.
+"""Which worker of pytest-xdist runs which files: as few of them as possible start Spark.
 
-A worker keeps both until it ends, and Spark compiles much when it first runs queries. So files that
-need Spark come first, those that need Kafka come last, and workers take files from both ends. The
-many short files that need neither are between them, so that workers end at about the same time.
+A worker keeps its Spark until it ends, and Spark compiles much when it first runs queries. So files
+that need Spark come first, those that need Kafka, which all workers share, come last, and workers
+take files from both ends. The many short files that need neither are between them, so that workers
+end at about the same time.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.brokers import EAGER_RETENTION, local_cluster
+from tests.brokers import SETTINGS, local_cluster
 from tests.kafka_versions.jars import JARS
 
 _INTEGRATION = Path("tests", "integration")
@@ -42,7 +42,7 @@ def main() -> int:
 def _run(version: str, tests: list[str]) -> int:
     with (
         tempfile.TemporaryDirectory(prefix=f"kafka-{version}-") as folder,
-        local_cluster(Path(folder), settings=EAGER_RETENTION, jar_set=JARS[version]) as servers,
+        local_cluster(Path(folder), settings=SETTINGS, jar_set=JARS[version]) as servers,
     ):
         command = [sys.executable, "-m", "pytest", "-rfEs", "-q", "--broker", servers, *tests]
         return subprocess.run(command, check=False).returncode

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.leftovers import is_worker, left_to_the_run
 from tests.leftovers_guard import VARIABLE, kill_all, marked
 from tests.tiers import long_but_the_first
 
@@ -17,6 +18,7 @@ TIMEOUT_S = 240
 CONFTEST = """
 import os, pathlib
 from tests.leftovers import add_option, release_guard, start_guard
+from tests.leftovers import is_worker, left_to_the_run
 from tests.leftovers_guard import VARIABLE
 
 def pytest_addoption(parser):
@@ -114,6 +116,17 @@ def test_what_a_test_forgets_ends_with_the_run(tmp_path: Path) -> None:
     exit_code, output = run(tmp_path, "pass", "-n", "0")
     assert exit_code == 0, output
     assert_nothing_is_left(tmp_path)
+
+
+def test_what_is_left_to_the_run_has_the_marks_above_its_worker(
+    pytestconfig: pytest.Config,
+) -> None:
+    marks = os.environ[VARIABLE]
+    with left_to_the_run(pytestconfig):
+        left = os.environ[VARIABLE]
+    assert marks.startswith(left)
+    assert marks.count("<") - left.count("<") == is_worker(pytestconfig)
+    assert os.environ[VARIABLE] == marks
 
 
 def test_process_that_was_forked_does_not_keep_the_guard() -> None:
