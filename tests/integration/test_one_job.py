@@ -10,17 +10,22 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from kafka_pipeline import serdes
+from kafka_pipeline.admin.daemons import Daemon
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.kafka.bulk import BulkWriter, Row, read_committed
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
+from kafka_pipeline.jobmanager import metrics as of_job_manager
+from kafka_pipeline.taskmanager import metrics as of_task_manager
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.engine import Engine, engine
+from tests.pages import Pages, wait_until
 from tests.user_code import shop
 from tests.user_code.word_count import word_count
 
@@ -32,9 +37,10 @@ START_MS = (wall_clock_ms() // HOUR_MS - 1) * HOUR_MS
 CARD = b"4111111111111111"
 LINES = [("k", "a b a", 1), ("k", "b", 1_000), ("k", "late", 500), ("k", "c a", 3_500)]
 PIPELINE = """
-sources: {prices: prices_JOB, numbers: numbers_JOB, same: same_JOB, slow: slow_JOB}
+sources: {prices: prices_JOB, numbers: numbers_JOB, same: same_JOB, slow: slow_JOB,
+  amounts: amounts_JOB}
 sinks: {copies: copies_JOB, words: words_JOB, sums: sums_JOB, thrice: thrice_JOB,
-  slowed: slowed_JOB}
+  slowed: slowed_JOB, totals: totals_JOB}
 processors:
 - {id: Words, type: topology, builder: "tests.user_code.word_count:word_count",
    config: {lines: source, words: words}}
@@ -50,7 +56,12 @@ processors:
 - {id: Never, type: "tests.user_code.slow:NeverReady", from: [slow], to: [slowed]}
 - {id: Storeless, type: "tests.user_code.word_count:RunningSum", from: [same], to: [sink]}
 - {id: Sorted, type: sql, from: [same], query: SELECT value FROM input ORDER BY value, to: [sink]}
+- {id: Amounts, type: sum, from: [amounts], to: [Totals], on_error: dead_letter}
+- {id: Totals, type: count, to: [totals]}
 """
+SHOWN = ("Amounts", "Totals")
+GOOD, BAD = 500, 3
+"""How many amounts are numbers, and how many are not."""
 NEVER_RUN = {"Storeless": TaskState.FAILED, "Sorted": TaskState.FAILED}
 
 
@@ -59,8 +70,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("one_job")
 
 
+@dataclass
+class Running:
+    """The job that runs, and its daemons."""
+
+    job: Engine
+    task_manager: Daemon
+    was_ready: bool
+    """Whether the TaskManager was ready before there was a JobManager."""
+    job_manager: Daemon
+
+
 @pytest.fixture(scope="module")
-def job(folder: Path, bootstrap_servers: str) -> Iterator[Engine]:
+def running(folder: Path, bootstrap_servers: str) -> Iterator[Running]:
     """The job, with its tasks where they come to: RUNNING, or FAILED."""
     name = f"one_{os.getpid()}"
     settings = {
@@ -71,12 +93,19 @@ def job(folder: Path, bootstrap_servers: str) -> Iterator[Engine]:
         "python_path": f"[{ROOT}]",
         "log_level": "debug",
         "log_format": "json",
+        "metrics_port": 0,
     }
     with engine(folder, bootstrap_servers, name, PIPELINE.replace("JOB", name), **settings) as made:
-        made.start_job_manager()
-        made.start_task_manager(0, threads=1)
+        task_manager = made.start_task_manager(0, threads=1)
+        was_ready = Pages(task_manager).is_ready()
+        job_manager = made.start_job_manager()
         made.wait_until(have_started)
-        yield made
+        yield Running(made, task_manager, was_ready, job_manager)
+
+
+@pytest.fixture(scope="module")
+def job(running: Running) -> Engine:
+    return running.job
 
 
 def have_started(status: ClusterStatus) -> bool:
@@ -242,3 +271,63 @@ def test_top_shows_the_tasks(job: Engine) -> None:
     assert "Processors" in shown
     for task in ("Adder_0", "Adder_1", "Counter_0", "Counter_1"):
         assert task in shown
+
+
+# The last test of this job, whose TaskManager it kills.
+def test_the_pages_of_both_daemons_show_what_they_run(running: Running) -> None:
+    job, tasks, leader = running.job, Pages(running.task_manager), Pages(running.job_manager)
+    assert tasks.get("/healthz")[0] == 200
+    assert not running.was_ready  # Spark started, and there was no JobManager
+    wait_until(tasks.is_ready)
+    wait_until(leader.is_ready)
+
+    def of_tasks(name: str, **labels: str) -> dict[str, float]:
+        values = tasks.values(f"task_{name}", **labels)
+        return {processor: values[processor] for processor in SHOWN if processor in values}
+
+    amounts: list[Row] = [(b"k%d" % (n % 7), b"1") for n in range(GOOD)]
+    write(job, "amounts", amounts + [(b"k", b"bad")] * BAD)
+    wait_until(lambda: of_tasks("records_in_total") == {"Amounts": GOOD + BAD, "Totals": GOOD})
+    wait_until(lambda: of_tasks("lag_records") == {"Amounts": 0, "Totals": 0})
+    assert of_tasks("records_out_total") == {"Amounts": GOOD, "Totals": GOOD}
+    assert of_tasks("dead_letters_total") == {"Amounts": BAD, "Totals": 0}
+    assert of_tasks("oldest_record_age_seconds") == {"Amounts": 0, "Totals": 0}
+    assert of_tasks("state", state="RUNNING") == {"Amounts": 2, "Totals": 2}
+    assert of_tasks("fetched_bytes_total")["Amounts"] == GOOD + 3 * BAD
+    results = of_tasks("fetched_bytes_total")["Totals"]
+    assert of_tasks("sent_bytes_total")["Amounts"] == results + 3 * BAD
+    assert of_tasks("rejected_records_total", error="RecordRejected") == {"Amounts": BAD}
+    assert of_tasks("state_bytes").keys() == {"Totals"}
+    assert tasks.values("taskmanager_threads", state="RUNNING") == {"": 1}
+    assert tasks.values("taskmanager_worker_resident_memory_bytes")[""] > 1_000_000
+    # The times of a commit come with the next report of its worker.
+    transactions = of_tasks("transactions_total")
+    wait_until(
+        lambda: all(
+            of_tasks("commit_seconds_count").get(processor, 0) >= count
+            for processor, count in transactions.items()
+        )
+    )
+    assert all(of_tasks("turn_seconds_count")[processor] > 0 for processor in SHOWN)
+    number = len(job.wait_until(lambda status: bool(status.tasks)).tasks)
+    check_pages_of_the_leader(leader, tasks, number)
+
+    running.task_manager.kill()
+    wait_until(lambda: leader.values("jobmanager_taskmanager_up") == {"": 0})
+    assert leader.values("jobmanager_tasks_without_owner") == {"": number}
+    assert leader.values("jobmanager_heartbeat_age_seconds")[""] > 0
+    assert leader.is_ready()
+
+
+def check_pages_of_the_leader(leader: Pages, tasks: Pages, number: int) -> None:
+    assert leader.values("jobmanager_state", state="LEADING") == {"": 1}
+    assert leader.values("jobmanager_taskmanager_up", taskmanager="0") == {"": 1}
+    assert leader.values("jobmanager_tasks", taskmanager="0") == {"": number}
+    assert leader.values("jobmanager_heartbeats_received_total")[""] > 0
+    assert leader.values("jobmanager_epoch") == tasks.values("taskmanager_epoch")
+    listed = (
+        *(*of_job_manager.METRICS, *of_task_manager.OF_THE_DAEMON),
+        *(*of_task_manager.OF_TASKS, *of_task_manager.OF_STANDBYS),
+    )
+    shown = leader.names() | tasks.names()
+    assert shown <= {name for metric in listed for name in metric.series}
