@@ -22,6 +22,7 @@ from kafka_pipeline.streams.engine.either_way import EitherWay
 from kafka_pipeline.streams.errors import SerializationError, reworded
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch, Record
+from kafka_pipeline.streams.stores import TimestampedKeyValueStore
 
 NULL_FOREIGN_KEY = "null foreign key"
 
@@ -62,9 +63,16 @@ class Subscribe(Operation):
         """Return True: a row that changes its foreign key ends its former subscription."""
         return True
 
+    def stores(self) -> tuple[str, ...]:
+        """Return the name of the store of the results, which an inner join looks up."""
+        return () if self.join.kind is JoinKind.LEFT else (self.join.name,)
+
     def compile(self, step: Step, compiler: Compiling) -> None:
         compiler.builder.add_processor(
-            step.name, partial(Subscriber, self.join), compiler.parents(step)
+            step.name,
+            partial(Subscriber, self.join),
+            compiler.parents(step),
+            stores=self.stores(),
         )
         compiler.produces(step, step.name)
 
@@ -73,6 +81,8 @@ class _Subscriptions:
     """Makes the subscriptions under the foreign keys of rows.
 
     If the foreign key has changed, the former subscription ends silently: only the new one answers.
+    In an inner join, a row without a partner needs no answer, unless it has a result: an answer
+    that takes the result back may be on its way, but will be out of date when it comes.
     """
 
     def __init__(self, join: ForeignKeyJoin, context: ProcessorContext) -> None:
@@ -85,6 +95,9 @@ class _Subscriptions:
         self._serialize_foreign_key = join.right_serdes.key.serialize
         self._is_left = join.kind is JoinKind.LEFT
         self._skips_older = join.left_is_versioned
+        self._results: TimestampedKeyValueStore[Any, Any] | None = (
+            None if self._is_left else context.get_state_store(join.name)
+        )
 
     def of(self, key: Any, change: Any) -> Sequence[tuple[bytes | None, bytes]]:
         """Return what to send for a change of a row: serialized foreign keys and subscriptions."""
@@ -99,17 +112,24 @@ class _Subscriptions:
         if now is None and not self._is_left:
             if new is not None:
                 self._drop(NULL_FOREIGN_KEY)
-            if before is None:
+            if before is not None:
+                return ((before, subscription(Instruction.END, digest, key_data, self._partition)),)
+            if not self._has_result(key_data):
                 return ()
-            return ((before, subscription(Instruction.END, digest, key_data, self._partition)),)
+            return ((None, subscription(Instruction.ANSWER, digest, key_data, self._partition)),)
         moved = before is not None and before != now
-        answers = self._is_left or moved
+        answers = self._is_left or moved or self._has_result(key_data)
         instruction = Instruction.ANSWER if answers else Instruction.ANSWER_IF_FOUND
         latest = now, subscription(instruction, digest, key_data, self._partition)
         if not moved:
             return (latest,)
         end = subscription(Instruction.END_SILENTLY, digest, key_data, self._partition)
         return (before, end), latest
+
+    def _has_result(self, key: bytes) -> bool:
+        """Return whether the row with this key has a result of the inner join."""
+        assert self._results is not None, "a left join always answers"
+        return self._results.get_serialized(key) is not None
 
     def _foreign_keys(self, key: Any, old: Any, new: Any) -> tuple[bytes | None, bytes | None]:
         """Return the foreign keys of the old and the new value, as bytes."""

@@ -47,7 +47,7 @@ class Instruction(IntEnum):
     """Keep it, and answer whether there is a value or not."""
 
     ANSWER_IF_FOUND = 3
-    """Keep it, and answer if there is a value: otherwise, there was no result before either."""
+    """Keep it, and answer if there is a value: otherwise, the row has no result to take back."""
 
 
 def value_hash(data: bytes) -> bytes:

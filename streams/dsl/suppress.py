@@ -140,7 +140,6 @@ class WaitingUpdate(NamedTuple):
     timestamp: int
     size: int
     prior: bytes | None
-    old: bytes | None
     new: bytes | None
     headers: Headers
 
@@ -148,17 +147,18 @@ class WaitingUpdate(NamedTuple):
 def _write(waiting: WaitingUpdate) -> bytes:
     numbers = _NUMBERS.pack(waiting.place, waiting.timestamp, waiting.size)
     headers = pack_headers(waiting.headers) if waiting.headers else ()
-    return pack((numbers, waiting.prior, waiting.old, waiting.new, *headers))
+    return pack((numbers, waiting.prior, None, waiting.new, *headers))
 
 
 def _read(data: bytes) -> WaitingUpdate:
-    numbers, prior, old, new, *headers = unpack(data)
+    numbers, prior, _, new, *headers = unpack(data)
     place, timestamp, size = _NUMBERS.unpack(numbers or b"")
     known = unpack_headers(headers) if headers else ()
-    return WaitingUpdate(place, timestamp, size, prior, old, new, known)
+    return WaitingUpdate(place, timestamp, size, prior, new, known)
 
 
 _WAITING: Serde[WaitingUpdate] = Serde("suppressed", _write, _read)
+"""The third part is unused: it was the old value of the last update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +199,10 @@ class SuppressTable(Operation):
 class Suppressor(EitherWay, FollowsTime):
     """Keeps the last update of each key, and forwards it when its time has come.
 
-    A later update of a waiting key keeps the key's place in the queue. Out-of-order updates of a
-    versioned table are dropped: they must not replace newer ones. The queue is in memory; it is
-    rebuilt from the store at the start, and after the engine has undone writes.
+    A later update of a waiting key keeps the key's place in the queue. The old value of a change is
+    what was forwarded before: that is what steps downstream have to take out. Out-of-order updates
+    of a versioned table are dropped: they must not replace newer ones. The queue is in memory; it
+    is rebuilt from the store at the start, and after the engine has undone writes.
     """
 
     def __init__(
@@ -325,10 +326,10 @@ class Suppressor(EitherWay, FollowsTime):
         else:
             place, prior = before.place, before.prior
             self._bytes -= before.size
-        size = self._size(key, (prior, None if old == prior else old, new), record.headers)
+        size = self._size(key, (prior, new), record.headers)
         self._bytes += size
         self._changes[key] = WaitingUpdate(
-            place, record.timestamp, size, prior, old, new, record.headers
+            place, record.timestamp, size, prior, new, record.headers
         )
 
     @staticmethod
@@ -361,7 +362,7 @@ class Suppressor(EitherWay, FollowsTime):
         if waiting.new is None and self._by_window:
             return None
         read = self._value_serde.deserialize
-        old, new = (None if v is None else read(v) for v in (waiting.old, waiting.new))
+        old, new = (None if v is None else read(v) for v in (waiting.prior, waiting.new))
         owner = self._key_serde.deserialize(key)
         return Record(owner, Change(new, old), waiting.timestamp, waiting.headers)
 

@@ -30,9 +30,10 @@ class Node:
     """Whether Kafka Streams sends wrong old values with the changes of a table.
 
     With the first result of a key, it sends the initial aggregate though there was no value; with
-    an update of a session that keeps its bounds, it sends no old value though there was one. So a
-    filter sends tombstones for what never passed, and groups subtract too much or too little. A
-    step with a store knows the old value itself, so one must come first.
+    an update of a session that keeps its bounds, it sends no old value though there was one; with
+    what `suppress` lets go, it sends an update that was held back. So a filter sends tombstones for
+    what never passed, and groups subtract too much or too little. A step with a store knows the old
+    value itself, so one must come first.
     """
 
     @property

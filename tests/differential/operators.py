@@ -27,7 +27,7 @@ def _suppress_until_close(draw: Drawing) -> Node:
         "table",
         multiple=True,
         close_known=True,
-        sends_wrong_olds=table.sends_wrong_olds,
+        sends_wrong_olds=True,
     )
 
 
@@ -47,7 +47,7 @@ def _suppress_for_a_time(draw: Drawing) -> Node:
         "table",
         multiple=True,
         close_known=table.is_close_known,
-        sends_wrong_olds=table.sends_wrong_olds,
+        sends_wrong_olds=True,
     )
 
 

@@ -226,6 +226,52 @@ def test_answers_for_former_rows_of_a_batch_are_left_out() -> None:
         assert outputs(driver) == [("lhs1", "(4|rhs1,x)", 4)]
 
 
+@pytest.mark.parametrize("is_left", [False, True], ids=["join", "left_join"])
+@pytest.mark.parametrize(
+    "values",
+    [("2", "3"), ("2", None), (None, "2"), ("2", "3|rhs9"), (None, "2|rhs9"), ("2|rhs9", "3")],
+    ids=str,
+)
+def test_a_row_that_changes_before_its_answer_comes_keeps_no_former_result(
+    values: tuple[str | None, ...], is_left: bool
+) -> None:
+    """The answer that takes the result back is for the first change, and out of date by then."""
+    built = _tables_joined(is_left, has_view=False)
+    with TopologyTestDriver(built) as driver:
+        pipe(driver, [("right", "rhs1", "x", 1), ("left", "lhs1", "1|rhs1", 2)])
+        assert _last_results(driver) == {"lhs1": ("(1|rhs1,x)", 2)}
+        topic = driver.create_input_topic("left", serdes.string, serdes.string)
+        topic.pipe_batch([Record("lhs1", value, at) for at, value in enumerate(values, 3)])
+        alone = values[-1] and is_left
+        assert _last_results(driver) == ({"lhs1": (f"({values[-1]},null)", 4)} if alone else {})
+
+
+@pytest.mark.parametrize("times", [(3, 4), (4, 3)], ids=["row first", "value first"])
+def test_a_row_that_changes_while_its_value_is_deleted_has_no_result(
+    times: tuple[int, int],
+) -> None:
+    """The right side has forgotten the value when it is asked, and its answer is out of date."""
+    built = builder()
+    rows = built.stream("in").split(
+        {"left": lambda key, value: key == "lhs1", "right": lambda key, value: key == "rhs1"}
+    )
+    tables = [
+        stream.map_values(lambda value: None if value == "gone" else value)
+        .repartition(name=f"To{side}")
+        .to_table(name=side)
+        for side, stream in rows.items()
+    ]
+    joins = tables[0].join(tables[1], joined, foreign_key=foreign_key, name="Joined")
+    joins.to_stream().to("out")
+    with TopologyTestDriver(built) as driver:
+        pipe(driver, [("in", "rhs1", "x", 1), ("in", "lhs1", "1|rhs1", 2)])
+        assert _last_results(driver) == {"lhs1": ("(1|rhs1,x)", 2)}
+        changes = zip(("lhs1", "rhs1"), ("2|rhs1", "gone"), times, strict=True)
+        topic = driver.create_input_topic("in", serdes.string, serdes.string)
+        topic.pipe_batch([Record(*change) for change in changes])
+        assert _last_results(driver) == {}
+
+
 @pytest.mark.parametrize("is_batch", [False, True], ids=["record", "batch"])
 def test_a_foreign_key_that_is_not_a_key_of_the_right_table_is_refused(is_batch: bool) -> None:
     built = builder()

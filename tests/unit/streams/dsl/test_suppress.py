@@ -127,6 +127,47 @@ def test_joins_look_up_what_was_forwarded_last() -> None:
         check(driver, JoinCase("", "", {}, frozenset(), lines), results)
 
 
+def _by_value(built: StreamsBuilder) -> Table:
+    table = built.table("in", name="Table").suppress(Suppress.until_time_limit(10), name="Kept")
+    return table.group_by(lambda key, value: (value, key), name="ByValue").count(name="Sizes")
+
+
+def _updates_by_count(built: StreamsBuilder) -> Table:
+    table = tumbling(built).suppress(Suppress.until_window_closes(), name="Kept")
+    by_count = table.group_by(lambda key, value: (str(value), key.key), name="ByCount")
+    return by_count.count(name="Sizes")
+
+
+GROUPS: dict[str, tuple[Make, tuple[str, ...]]] = {
+    "for a time": (
+        _by_value,
+        (
+            "in a:x@0 a:y@1 ->",
+            "in t:t@10 -> y=1@1",
+            "in a:z@11 a:w@12 ->",
+            "in u:u@21 -> t=1@10 y=0@12 w=1@12",
+        ),
+    ),
+    "a value that was never forwarded": (
+        _by_value,
+        ("in b:x@0 a:x@1 a:null@2 ->", "in t:t@11 -> x=1@0"),
+    ),
+    "until windows close": (
+        _updates_by_count,
+        ("in a:1@0 a:1@1 b:1@1 ->", "in c:1@5 -> 2=1@1 1=1@1"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "lines"), GROUPS.values(), ids=GROUPS)
+def test_groups_take_out_what_was_forwarded(make: Make, lines: tuple[str, ...]) -> None:
+    """Updates that were held back are in no group."""
+    built, results = builder(), list[str]()
+    make(built).to_stream().process(partial(Watching, results))
+    with TopologyTestDriver(built) as driver:
+        check(driver, JoinCase("", "", {}, frozenset(), lines), results)
+
+
 DELAYS: dict[str, tuple[Make, int]] = {
     "shouldExtractGraceFromKStreamWindowAggregateNode": (tumbling, 1),
     "shouldExtractGraceFromKStreamSessionWindowAggregateNode": (sessions, 7),
