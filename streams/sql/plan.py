@@ -257,14 +257,12 @@ def in_one_partition(plan: Any, rdd_id: int, make: Catalyst, *, is_sorted: bool 
     return plan if made is child else step.over(made, make)
 
 
-def way_to_input(plan: Any, rdd_id: int, others: Sequence[str] = ()) -> tuple[list[PlanStep], Any]:
-    """Return the operators of a physical plan above `input`, from the result down, and `input`.
+def require_by_record(plan: Any, rdd_id: int, others: Sequence[str] = ()) -> None:
+    """Raise `QueryError` unless a physical plan works record by record on the way from `input`.
 
-    Raises `QueryError` if one of them does not work record by record, and is not of the kinds
-    `others`.
+    Its operators there may also be of the kinds `others`.
     """
     require_rows(plan, rdd_id)
-    way = []
     while not is_input(plan, rdd_id):
         if kind(plan) not in (*_MAY_BE_ON_THE_WAY, *others):
             raise QueryError(
@@ -272,9 +270,19 @@ def way_to_input(plan: Any, rdd_id: int, others: Sequence[str] = ()) -> tuple[li
             )
         step = step_to_input(plan, rdd_id)
         assert step is not None
-        way.append(step)
         plan = step.children[step.index]
-    return way, plan
+
+
+def used_places(plan: Any, rdd_id: int, make: Catalyst) -> list[int]:
+    """Return the places of the columns of `input` that a physical plan gives, or makes others of.
+
+    Raises `QueryError` if it does not read `input`.
+    """
+    require_rows(plan, rdd_id)
+    records = _input_below(plan, rdd_id)
+    assert records is not None, "it has rows"
+    ids, used = make.questions.ids(records.output()), make.questions.used(plan)
+    return [place for place, id_ in enumerate(ids) if id_ in used]
 
 
 def require_rows(plan: Any, rdd_id: int) -> None:

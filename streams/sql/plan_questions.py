@@ -26,6 +26,10 @@ class PlanQuestions:
         """Return the names of the classes of a Scala Seq or of a plan's nodes, without packages."""
         return str(self._java.names(nodes)).split()
 
+    def used(self, plan: Any) -> set[int]:
+        """Return the ids of the columns that a plan gives, or that its operators refer to."""
+        return {int(word) for word in self._java.used(plan).split()}
+
     def found_in(self, plan: Any, names: Collection[str]) -> list[tuple[str, Any]]:
         """Return the expressions in a plan whose classes have these names, each with its name.
 

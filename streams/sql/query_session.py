@@ -45,12 +45,12 @@ from kafka_pipeline.streams.sql.messages import (
 )
 from kafka_pipeline.streams.sql.output import finite_fields, require_plain_types
 from kafka_pipeline.streams.sql.plan import (
-    PlanStep,
     in_one_partition,
     kind,
     reads_input,
+    require_by_record,
     require_given,
-    way_to_input,
+    used_places,
 )
 from kafka_pipeline.streams.sql.plan_runner import PlanRunner
 from kafka_pipeline.streams.sql.query_text import as_spark_reads
@@ -413,12 +413,20 @@ class QuerySession:
         Raises `QueryError` for an operator above that one which neither works row by row nor is of
         the kinds `others`.
         """
-        made = {rdd_id: self._leaf(rows) for rdd_id, (_, rows) in leaves.items()}
-        ids = {leaves[rdd_id][0]: int(leaf.id()) for rdd_id, leaf in made.items()}
+        rdd_id, rows = next((id_, rows) for id_, (name, rows) in leaves.items() if name == INPUT)
+        # A table without columns would have no rows.
+        places = used_places(plan, rdd_id, self.make) or [rows.names.index("timestamp")]
+        used = [rows.names[place] for place in places]
+        if records is not None:
+            # For each batch, Spark reads all columns of a leaf, also those that are null.
+            leaves = {**leaves, rdd_id: (INPUT, pa.schema([rows.field(name) for name in used]))}
+        made = {id_: self._leaf(rows) for id_, (_, rows) in leaves.items()}
+        ids = {leaves[id_][0]: int(leaf.id()) for id_, leaf in made.items()}
         input_id = ids.pop(INPUT)
-        node = self._scanning(plan, made, joins=HASH_JOIN in self.make.questions.names(plan))
-        node = self._prepared(node, input_id, others)
-        used = _used(*way_to_input(node, input_id, others), self.make)
+        kept = {} if records is None else {rdd_id: places}
+        joins = HASH_JOIN in self.make.questions.names(plan)
+        node = self._prepared(self._scanning(plan, made, kept, joins=joins), input_id, others)
+        require_by_record(node, input_id, others)
         require_planned_joins(node, input_id, ids.values())
         partitions = [leaf.partitions()[0] for leaf in made.values()]
         results = self._runner.results(frame._jdf.toArrowBatchRdd(node), partitions)
@@ -447,26 +455,31 @@ class QuerySession:
         scanned = self.make.seq(columns)
         return self.make.spark.execution.RDDScanExec(scanned, rdd, like.name(), *others)
 
-    def _scanning(self, node: Any, leaves: Mapping[int, Any], *, joins: bool) -> Any:
+    def _scanning(
+        self, node: Any, leaves: Mapping[int, Any], kept: Mapping[int, list[int]], *, joins: bool
+    ) -> Any:
         """Return a physical plan that scans these leaves in place of the RDDs with their ids.
 
-        A plan that `joins` leaves has nothing else that needs the rows of a group, and a join that
-        is `joined_in_place` has no known partitions.
+        If `kept` has a leaf, that has the columns in these places only. A plan that `joins` leaves
+        has nothing else that needs the rows of a group, and a join that is `joined_in_place` has no
+        known partitions.
         """
         if kind(node) == "RDDScanExec":
-            leaf = leaves.get(int(node.rdd().id()))
-            if leaf is None:
+            rdd_id = int(node.rdd().id())
+            if rdd_id not in leaves:
                 return node
+            columns = items(node.output())
+            columns = [columns[place] for place in kept.get(rdd_id, range(len(columns)))]
             if joins:
-                return self._scan(leaf, node, items(node.output()), node.outputPartitioning())
-            return self.scan(leaf, node, items(node.output()))
+                return self._scan(leaves[rdd_id], node, columns, node.outputPartitioning())
+            return self.scan(leaves[rdd_id], node, columns)
         children = items(node.children())
         if not children:
             return node
         is_of_leaves = kind(node) == HASH_JOIN and all(
             any(reads_input(child, rdd_id) for rdd_id in leaves) for child in children
         )
-        made = [self._scanning(child, leaves, joins=joins) for child in children]
+        made = [self._scanning(child, leaves, kept, joins=joins) for child in children]
         node = self.make.with_children(node, made)
         return joined_in_place(node, self.make) if is_of_leaves else node
 
@@ -585,15 +598,3 @@ def _fields_of(view: DataFrame, taken: Sequence[str]) -> pa.Schema | None:
 
 def _rdd_id(raw: DataFrame) -> int:
     return int(raw._jdf.queryExecution().analyzed().rdd().id())
-
-
-def _used(way: Sequence[PlanStep], scan: Any, make: Catalyst) -> tuple[str, ...]:
-    """Return the columns of the input that the operators above it use, at least one.
-
-    A table without columns would have no rows.
-    """
-    ids = make.questions.ids
-    used = {id_ for step in way for id_ in ids(step.node.references().toSeq())}
-    output = scan.output()
-    places = [place for place, id_ in enumerate(ids(output)) if id_ in used]
-    return tuple(str(output.apply(place).name()) for place in places) or ("timestamp",)

@@ -45,6 +45,20 @@ public final class PlanQuestions {
         return words.toString();
     }
 
+    /** Return the ids of the columns that a plan gives, or that its operators refer to. */
+    public String used(QueryPlan plan) {
+        return this.ids(plan.output()) + this.referred(plan);
+    }
+
+    private String referred(QueryPlan plan) {
+        StringBuilder words = new StringBuilder(this.ids(plan.references().toSeq()));
+        Seq children = plan.children();
+        for (int index = 0; index < children.size(); index++) {
+            words.append(this.referred((QueryPlan) children.apply(index)));
+        }
+        return words.toString();
+    }
+
     /**
      * Return the expressions in a plan whose classes have some names. The nodes of its subqueries
      * do not count.
