@@ -104,11 +104,14 @@ class Compiler:
     def sends_old_values(self, step: Step) -> bool:
         return step in self._sends_old
 
-    def add_store(self, store: StoreBuilder[Any, Any]) -> None:
+    def users(self, store: str) -> list[Step]:
+        return [step for step in self._steps if store in step.operation.stores()]
+
+    def add_store(self, store: StoreBuilder[Any, Any], more_ms: int = 0) -> None:
         if self._stores.get(store.name) is not store:
             # A second definition of the same name is an error, which the builder reports.
             self._stores[store.name] = store
-            self.builder.add_state_store(store)
+            self.builder.add_state_store(store.kept_longer(more_ms) if more_ms else store)
 
     # Which sources pass records on one by one
 

@@ -141,8 +141,11 @@ class Compiling(Protocol):
     def sends_old_values(self, step: Step) -> bool:
         """Return whether a child needs the old values of a step's changes."""
 
-    def add_store(self, store: StoreBuilder[Any, Any]) -> None:
-        """Add a store unless another step has added it."""
+    def users(self, store: str) -> list[Step]:
+        """Return the steps that use a store, by its name."""
+
+    def add_store(self, store: StoreBuilder[Any, Any], more_ms: int = 0) -> None:
+        """Add a store unless another step has; its windows are kept longer by `more_ms`."""
 
 
 class Graph:

@@ -49,10 +49,8 @@ class SessionAggregator(WindowAggregator, Processor):
             return
         at = self.see(record)
         near = self._store.find_sessions_list(key, timestamp - gap_ms, timestamp + gap_ms)
-        sessions = near
-        if not self.time.follows_records:
-            # What others send meanwhile must not matter: only the record's own clock does.
-            sessions = [each for each in near if each[0].window.end >= at - self._delay_ms]
+        # Those that have closed may still be in the store.
+        sessions = [each for each in near if each[0].window.end >= at - self._delay_ms]
         aggregate = self.functions.initializer()
         start = end = timestamp
         for session, value in sessions:

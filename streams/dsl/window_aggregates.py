@@ -44,6 +44,9 @@ from kafka_pipeline.streams.stores.layout import SESSION_BYTES, TIME_BYTES
 LATE_HEADERS = "__streams.late."
 """The names of the headers of late records begin with this."""
 
+LOOKED_UP_MS = 86_400_000
+"""How much longer windows are kept, in event time, that a join looks up."""
+
 Windows = TimeWindows | CalendarWindows | SlidingWindows | SessionWindows
 
 
@@ -260,9 +263,23 @@ class AggregateWindows(Operation):
     def stores(self) -> tuple[str, ...]:
         return (self.store.name, self.times.name)
 
+    def _looked_up_ms(self, compiler: Compiling) -> int:
+        """Return how much longer windows are kept as other steps look them up.
+
+        A change of the other side of a join may come after a window has closed here, and so may the
+        answer of a foreign-key join.
+        """
+        looking = [
+            longest_delay_ms(each)
+            for each in compiler.users(self.store.name)
+            if not isinstance(each.operation, AggregateWindows)
+            and not each.operation.runs_user_processor
+        ]
+        return LOOKED_UP_MS + max(looking) if looking else 0
+
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add the stores and the processor; for late records, a sink and a node next to it."""
-        compiler.add_store(self.store)
+        compiler.add_store(self.store, self._looked_up_ms(compiler))
         compiler.add_store(self.times)
         name, sends_old = step.name, compiler.sends_old_values(step)
         results, late = f"{name}-results", f"{name}-late"
@@ -290,6 +307,14 @@ class AggregateWindows(Operation):
         )
         compiler.builder.add_processor(results, PassOn, name)
         compiler.produces(step, results)
+
+
+def longest_delay_ms(step: Step) -> int:
+    """Return how long after its end a window closes that leads to a step: the longest of all."""
+    own = step.operation.close_delay_ms
+    if own is not None:
+        return own
+    return max(map(longest_delay_ms, step.parents), default=0)
 
 
 class PassOn(EitherWay):

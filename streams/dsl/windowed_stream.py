@@ -115,7 +115,7 @@ class WindowKind:
                     name,
                     key_serde,
                     timestamped(value_serde),
-                    retention_ms=max(1, 2 * difference + grace + more),
+                    retention_ms=max(1, 2 * difference) + grace + more,
                     window_size_ms=max(1, difference),
                 )
             case SessionWindows(gap_ms=gap, grace_ms=grace):

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from msgspec import structs
+
 from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.common.pipelines.processors import StoreContent
 from kafka_pipeline.common.pipelines.spreading import SAID, Rule, Spreading
@@ -181,6 +183,15 @@ class StoreBuilder(Generic[K, V]):
         """Return the definition as it was with a former format, for tests."""
         serde = self.format.serde_of(version, self.value_serde)
         return replace(self, value_serde=serde, format=ValueFormat(version))
+
+    def kept_longer(self, more_ms: int) -> StoreBuilder[K, V]:
+        """Return the definition of windows or sessions that are kept longer by this."""
+        retention_ms, spreading = self.options["retention_ms"] + more_ms, self.spreading
+        if spreading.kept_ms is not None:
+            spreading = structs.replace(spreading, kept_ms=retention_ms)
+        return replace(
+            self, options={**self.options, "retention_ms": retention_ms}, spreading=spreading
+        )
 
     def of_windows(self, windows: str) -> StoreBuilder[K, V]:
         """Return the definition of a store of the engine with these windows, in words."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from kafka_pipeline import windows
+from kafka_pipeline import serdes, windows
 from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.streams.dsl.windows import SlidingWindows
 from tests.unit.streams.dsl.notation import results, watch
@@ -200,3 +200,11 @@ def test_results_come_with_each_update(case: Case) -> None:
 def test_each_window_comes_once_when_it_closes(case: Case) -> None:
     sliding = windows.sliding(case.difference_ms, grace_ms=case.closing_grace_ms)
     assert sorted(found(case, sliding, "on_close")) == sorted(case.on_close.split())
+
+
+def test_a_window_of_one_time_is_open_up_to_the_end_of_its_grace() -> None:
+    built = builder(value_serde=serdes.json)
+    grouped = built.stream("in", value_serde=serdes.string).group_by_key()
+    watched = watch(grouped.windowed_by(windows.sliding(0, grace_ms=5)).count())
+    found = results(built, "a:1@99 a:1@104 a:1@99 a:1@105 a:1@99", watched)
+    assert found == ["a[99,99]=1@99", "a[104,104]=1@104", "a[99,99]=2@99", "a[105,105]=1@105"]

@@ -1,0 +1,109 @@
+"""Joins of tables in windows: a window is found although it has closed on its own side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kafka_pipeline import StreamsBuilder, Suppress, serdes, windows
+from kafka_pipeline.common.pipelines.specs import EmitTime
+from kafka_pipeline.streams.dsl.table import Table
+from kafka_pipeline.streams.dsl.window_aggregates import Windows
+from kafka_pipeline.testing import TopologyTestDriver
+from tests.unit.streams.dsl.notation import inputs
+from tests.unit.streams.dsl.running import builder, outputs, pipe
+
+Make = Callable[[StreamsBuilder, str], Table]
+
+
+def counts(kind: Windows, emit: EmitTime = "on_update") -> Make:
+    def make(built: StreamsBuilder, topic: str) -> Table:
+        grouped = built.stream(topic, name=f"From-{topic}").group_by_key()
+        return grouped.windowed_by(kind, emit=emit).count(name=topic, value_serde=serdes.json)
+
+    return make
+
+
+def final(kind: Windows) -> Make:
+    def make(built: StreamsBuilder, topic: str) -> Table:
+        kept = counts(kind)(built, topic)
+        return kept.suppress(Suppress.until_window_closes(), name=f"{topic}-kept")
+
+    return make
+
+
+def last(built: StreamsBuilder, table: Table, lines: tuple[str, ...]) -> dict[str, str]:
+    """Return the last results of keys and starts of windows."""
+    shown = table.to_stream().map(lambda key, value: (f"{key.key} {key.window.start}", str(value)))
+    shown.to("out")
+    with TopologyTestDriver(built) as driver:
+        for line in lines:
+            side, _, records = line.partition(" ")
+            pipe(driver, inputs(records, side))
+        return {key: value for key, value, _ in outputs(driver) if value != "None"}
+
+
+SHORT, LONG = windows.tumbling(10, grace_ms=0), windows.tumbling(10, grace_ms=20)
+SESSIONS = windows.session(5, grace_ms=0)
+AHEAD = ("left k:1@1", "right k:1@2 k:1@15", "left k:1@3")
+"""The right side is ahead when the left one changes."""
+JUMP = ("left k:1@1", "right k:1@2", "left k:1@25", "right k:1@3 k:1@25")
+SIDES: dict[str, tuple[Make, Make, tuple[str, ...], str]] = {
+    "one side is ahead": (counts(SHORT), counts(SHORT), AHEAD, "2,1"),
+    "one side has a longer grace": (counts(LONG), counts(SHORT), AHEAD, "2,1"),
+    "hopping": (
+        counts(windows.hopping(10, advance_ms=5, grace_ms=0)),
+        counts(windows.hopping(10, advance_ms=5, grace_ms=0)),
+        AHEAD,
+        "2,1",
+    ),
+    "on close": (counts(SHORT, "on_close"), counts(SHORT, "on_close"), JUMP, "1,2"),
+    "suppress": (final(SHORT), final(SHORT), JUMP, "1,2"),
+}
+
+
+@pytest.mark.parametrize("kind", ["join", "left_join", "outer_join"])
+@pytest.mark.parametrize(("left", "right", "lines", "expected"), SIDES.values(), ids=SIDES)
+def test_a_result_has_what_both_sides_are(
+    left: Make, right: Make, lines: tuple[str, ...], expected: str, kind: str
+) -> None:
+    built = builder()
+    tables = left(built, "left"), right(built, "right")
+    joined = getattr(tables[0], kind)(tables[1], lambda a, b: f"{a},{b}")
+    assert last(built, joined, lines)["k 0"] == expected
+
+
+@pytest.mark.parametrize("kind", [SHORT, SESSIONS], ids=["tumbling", "sessions"])
+def test_a_window_that_closes_has_its_result_of_a_foreign_key_join(kind: Windows) -> None:
+    built = builder()
+    closed = counts(kind, "on_close")(built, "left")
+    joined = closed.join(
+        built.table("right", name="Right"),
+        lambda count, name: f"{count} {name}",
+        foreign_key=lambda key, count: key.key,
+        name="Named",
+    )
+    lines = ("right k:one@0", "left k:1@1 k:1@2 k:1@25 k:1@55")
+    start = 0 if kind is SHORT else 1
+    other = 20 if kind is SHORT else 25
+    assert last(built, joined, lines) == {f"k {start}": "2 one", f"k {other}": "1 one"}
+
+
+def test_a_closed_session_that_is_kept_for_a_join_does_not_change() -> None:
+    built = builder()
+    one, two = (counts(SESSIONS, "on_close")(built, topic) for topic in ("left", "right"))
+    one.join(two, lambda a, b: f"{a},{b}").to_stream().to("joined")
+    lines = ("left k:1@0 k:1@6 k:1@5",)
+    assert last(built, one, (*lines, "left k:1@50")) == {"k 0": "1", "k 5": "2"}
+
+
+def test_only_windows_that_are_looked_up_are_kept_longer() -> None:
+    built = builder()
+    tables = [counts(SHORT)(built, topic) for topic in ("left", "right", "other")]
+    tables[0].join(tables[1], lambda a, b: a).to_stream().to("out")
+    tables[2].to_stream().to("counts")
+    kept = {each.name: each for each in built.build().stores}
+    day_ms = 86_400_000
+    found = {name: kept[name].options["retention_ms"] for name in ("left", "right", "other")}
+    assert found == {"left": day_ms + 10, "right": day_ms + 10, "other": 10}
