@@ -273,3 +273,5 @@ def test_sessions_close_when_nothing_comes_for_long_enough() -> None:
         pipe(driver, inputs("B:1@12 B:1@13"))
         # The session [12,12] has closed, so the second record is next to it.
         assert driver.dropped_records == {"expired": 1, "expired (split session)": 1}
+        pipe(driver, inputs("B:1@60"))
+        assert watched[2:] == ["B[13,13]=1@13"]
