@@ -250,10 +250,11 @@ def _require_serdes(group: NodeGroup, spec: TopologySpec) -> None:
 
 
 def _meetings(group: NodeGroup) -> tuple[Meeting, ...]:
-    return unique(
-        Meeting(step, unique(topic for source in sources for topic in source.topics))
-        for step, sources in group.meetings()
-    )
+    """Return which topics meet, each time with the first step at which they do."""
+    steps: dict[tuple[str, ...], str] = {}
+    for step, sources in group.meetings():
+        steps.setdefault(unique(topic for source in sources for topic in source.topics), step)
+    return tuple(Meeting(step, topics) for topics, step in steps.items())
 
 
 def _followed(store: GlobalStore, spec: TopologySpec) -> GlobalStore:
