@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import closing
 from dataclasses import dataclass
 
 from kafka_pipeline.common.cluster.cluster_status import Presence
@@ -13,7 +12,7 @@ from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableEr
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.desired_state import Deployment
-from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
+from kafka_pipeline.operations.cluster_watcher import read_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +84,7 @@ def delete_job(config: Config, admin: Admin, found: Orphans) -> None:
     Raises `ConfigError` while a daemon of the job is up, and `UnavailableError` if Kafka does not
     do it.
     """
-    with closing(ClusterWatcher(config)) as watcher:
-        watcher.read_until_fresh()
-        status = watcher.status()
+    status = read_status(config)
     up = [f"TaskManager {each.id}" for each in status.task_managers if each.presence is Presence.UP]
     if status.job_manager.presence is Presence.UP:
         up.insert(0, "the JobManager")

@@ -20,7 +20,7 @@ from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
 from kafka_pipeline.deployment.desired_state import Wish
 from kafka_pipeline.deployment.job import Chosen, choose, connected, read_deployment
-from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
+from kafka_pipeline.operations.cluster_watcher import read_status
 from kafka_pipeline.operations.renewal import renew_topics
 from kafka_pipeline.operations.starts import AtOffset, Earliest, Start, starts
 
@@ -86,7 +86,7 @@ class Reset:
         assert current is not None
         assert wish is not None
         self._pipeline = current.pipeline
-        _require_rest(_status(config), wish, chosen)
+        _require_rest(read_status(config), wish, chosen)
         self._replicas = [each for each in replicas(current.pipeline) if each.name in chosen]
         self.state_topics = tuple(
             topic
@@ -218,12 +218,6 @@ def _moved(move: OffsetMove) -> Committed:
     """Return the new position; what was done to the records before it still counts."""
     before = move.before or Committed(0)
     return before.moved(move.offset)._replace(time_ms=Committed(0).time_ms)
-
-
-def _status(config: Config) -> ClusterStatus:
-    with closing(ClusterWatcher(config)) as watcher:
-        watcher.read_until_fresh()
-        return watcher.status()
 
 
 def _require_rest(status: ClusterStatus, wish: Wish, processors: Collection[str]) -> None:

@@ -138,7 +138,7 @@ def test_reset_believes_no_offset_that_a_broker_without_replicas_gives(
 
     monkeypatch.setattr(PartitionReader, "committed", cut_off)
     monkeypatch.setattr(reset, "read_deployment", lambda *_: deployment)
-    monkeypatch.setattr(reset, "_status", lambda *_: None)
+    monkeypatch.setattr(reset, "read_status", lambda *_: None)
     monkeypatch.setattr(reset, "_require_rest", lambda *_: None)
 
     def offset(target: Target, processor: str = "P") -> int:

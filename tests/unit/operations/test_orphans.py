@@ -56,17 +56,15 @@ class Deleting:
         self.deleted.append(tuple(names))
 
 
-def watching(job_manager: Presence, task_managers: Sequence[Presence]) -> Callable[[Config], Any]:
-    """Return what makes a watcher that finds daemons like these."""
+def reading(job_manager: Presence, task_managers: Sequence[Presence]) -> Callable[[Config], Any]:
+    """Return a function that reads a status with daemons like these."""
     found = SimpleNamespace(
         job_manager=SimpleNamespace(presence=job_manager),
         task_managers=[
             SimpleNamespace(id=id_, presence=presence) for id_, presence in enumerate(task_managers)
         ],
     )
-    return lambda _: SimpleNamespace(
-        read_until_fresh=lambda: None, status=lambda: found, close=lambda: None
-    )
+    return lambda _: found
 
 
 def deployment(wish: Wish, *versions: tuple[PipelineProcessor, ...]) -> Deployment:
@@ -125,7 +123,7 @@ def test_a_job_whose_daemons_are_up_is_not_deleted(
     job_manager: Presence, task_managers: list[Presence], who: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        kafka_pipeline.operations.orphans, "ClusterWatcher", watching(job_manager, task_managers)
+        kafka_pipeline.operations.orphans, "read_status", reading(job_manager, task_managers)
     )
     nobody = cast(Admin, None)
     with pytest.raises(ConfigError, match=f"{who} is up: stop all daemons of the job first"):
@@ -135,8 +133,8 @@ def test_a_job_whose_daemons_are_up_is_not_deleted(
 def test_the_topic_that_knows_the_others_goes_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         kafka_pipeline.operations.orphans,
-        "ClusterWatcher",
-        watching(Presence.LEFT, [Presence.DOWN]),
+        "read_status",
+        reading(Presence.LEFT, [Presence.DOWN]),
     )
     admin = Deleting()
     delete_job(CONFIG, cast(Admin, admin), Orphans(("a", "b", "pipeline_topic"), ("g",)))
