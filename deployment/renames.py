@@ -54,5 +54,6 @@ def _renamed(
             name: later.topics.get(name, topic) if later and topic in internal else topic
             for name, topic in processor.topics.items()
         },
+        looked_up=tuple(names.get(name, name) for name in processor.looked_up),
         gives={names.get(name, name): kind for name, kind in processor.gives.items()},
     )

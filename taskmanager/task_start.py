@@ -328,7 +328,14 @@ class ProcessorStart(TaskStart):
         }
         holds = any(map(group.hold_ms_to, self._replica.arcs))
         idle_after_ms = self._context.config.idle_after_ms
-        return InputTime(writers, idle_after_ms, known, origins, passes_sources_on=holds)
+        return InputTime(
+            writers,
+            idle_after_ms,
+            known,
+            origins,
+            looked_up=spec.looked_up,
+            passes_sources_on=holds,
+        )
 
     def _make_nodes(
         self,

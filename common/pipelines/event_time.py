@@ -19,7 +19,8 @@ _BY_TIME = ("times", "join_times", "numbered_times")
 class Writer(Strict, frozen=True, kw_only=True):
     """A processor whose tasks write a topic: task i reads partition i of each of its `inputs`.
 
-    `inputs` maps topics to their numbers of partitions, without those of feedback sources.
+    `inputs` maps topics to their numbers of partitions, without those that say nothing about event
+    time: those of feedback sources, and those that are only looked up.
     `internal` maps those that the job itself writes to the processors that read their records from
     sources, sorted. Records of the topics in `feedback` may depend on records of the reader for
     whom this is made: it must not wait for them.
@@ -43,10 +44,13 @@ class Writer(Strict, frozen=True, kw_only=True):
 class EventTimeSpec(Strict, frozen=True, kw_only=True):
     """The writers of the internal topics that a processor reads, by topic.
 
-    Without internal topics, neither the processor nor any processor downstream needs event time.
+    A processor has no such value if neither it nor any processor downstream needs event time. The
+    topics in `looked_up` say nothing about it, where it matters: their records only change what
+    others look up.
     """
 
     writers: Mapping[Name, tuple[Writer, ...]] = {}
+    looked_up: tuple[Name, ...] = ()
 
     def origins(self, topic: str, *, with_feedback: bool = True) -> frozenset[str]:
         """Return the processors that read the records of an internal topic from sources."""
@@ -69,7 +73,8 @@ def event_times(pipeline: Pipeline) -> dict[str, EventTimeSpec]:
                 topic: tuple(flow.writers(processor, topic))
                 for topic in pipeline.in_topics(processor)
                 if topic in flow.written
-            }
+            },
+            looked_up=flow.looked_up(processor),
         )
         for processor in pipeline.processors
         if flow.passes_time(processor)
@@ -118,6 +123,15 @@ class _Flow:
             if each.id in self._reached[processor.id]
         )
 
+    def looked_up(self, processor: PipelineProcessor) -> tuple[str, ...]:
+        """Return the topics that are only looked up, if that matters.
+
+        It does not where each record moves time on, and nobody downstream asks.
+        """
+        pipeline = self._pipeline
+        topics = {*pipeline.in_topics(processor), *pipeline.out_topics(processor)}
+        return () if topics.isdisjoint(self.written) else pipeline.looked_up_topics(processor)
+
     def writers(self, processor: PipelineProcessor, topic: str) -> Iterator[Writer]:
         """Yield the writers of an internal topic that a processor reads.
 
@@ -150,11 +164,15 @@ class _Flow:
     def _inputs(self, writer: PipelineProcessor, asker: PipelineProcessor) -> Iterator[str]:
         """Yield the topics that a writer's progress depends on, as seen by its reader `asker`.
 
-        Feedback topics are left out: event time would wait for itself.
+        Feedback topics are left out, as event time would wait for itself, and so are those that are
+        only looked up, as results have the times of other records.
         """
-        feedback = self._pipeline.feedback_topics(writer)
+        silent = {
+            *self._pipeline.feedback_topics(writer),
+            *self._pipeline.looked_up_topics(writer),
+        }
         for topic in self._pipeline.in_topics(writer):
-            if topic not in feedback and not self._is_answer(topic, writer, asker):
+            if topic not in silent and not self._is_answer(topic, writer, asker):
                 yield topic
 
     def _origins(self, processor: PipelineProcessor, topic: str) -> frozenset[str]:

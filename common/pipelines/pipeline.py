@@ -92,6 +92,11 @@ class Pipeline:
             topic for name, topic in topics if name in sources and sources[name].feedback
         )
 
+    def looked_up_topics(self, processor: PipelineProcessor) -> tuple[str, ...]:
+        """Return the topics that say nothing about event time; see `PipelineProcessor`."""
+        topics = zip(processor.from_, self.in_topics(processor), strict=True)
+        return tuple(topic for name, topic in topics if name in processor.looked_up)
+
     def read_topics(self, processor: PipelineProcessor) -> tuple[str, ...]:
         """Return all topics that the tasks of a processor read, and those of its global stores."""
         return (*self.in_topics(processor), *processor.global_stores.values())

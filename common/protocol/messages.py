@@ -132,7 +132,7 @@ class ProcessorReplica:
         }
         if self.event_time is not None:
             # Without fields, all inputs are sources; that differs from no event time at all.
-            optional["event_time"] = as_json(self.event_time) or {"writers": {}}
+            optional["event_time"] = {"writers": {}} | as_json(self.event_time)
         return {
             "on_error": str(self.on_error),
             "dead_letter_topic": self.dead_letter_topic,

@@ -268,7 +268,7 @@ class StageTask:
                 "which of their records came first cannot be computed again"
             )
         holds = any(map(group.hold_ms_to, self.replica.arcs))
-        return InputTime(writers, _NEVER_MS, passes_sources_on=holds)
+        return InputTime(writers, _NEVER_MS, looked_up=spec.looked_up, passes_sources_on=holds)
 
     def _clocks(
         self, group: NodeGroup, input_time: InputTime | None, times: Mapping[str, int]

@@ -36,6 +36,8 @@ NULL_KEY_OR_VALUE = "null key or value"
 class AggregateStream(Materialized):
     """Aggregates the values of each key of a stream."""
 
+    needs_time = False
+
     functions: AggregateFunctions = field(default_factory=counting)
 
     def supplier(self, step: Step, compiler: Compiling) -> Callable[[], EitherWay]:
@@ -140,6 +142,8 @@ def kept(store: TableReader, key: Any) -> Any:
 @dataclass(frozen=True, slots=True)
 class AggregateTable(Materialized):
     """Aggregates the values of each group of a table; `functions` has a subtractor."""
+
+    needs_time = False
 
     functions: AggregateFunctions = field(default_factory=counting)
 

@@ -64,6 +64,7 @@ class Compiler:
         topology = self.builder.build()
         in_order = {root.name for root in self._steps if self._is_order_seen(root)}
         meeting = self._meeting_sources() - in_order
+        looked_up = {root.name for root in self._steps if self._is_looked_up(root)}
         placed = {step.name for step in self._steps if not step.operation.by_key}
         nodes = tuple(
             replace(
@@ -71,6 +72,7 @@ class Compiler:
                 one_by_one=node.name in in_order,
                 by_key=node.name not in placed,
                 meets_at_points=node.name in meeting,
+                looked_up=node.name in looked_up,
             )
             if isinstance(node, Source)
             else node
@@ -140,6 +142,14 @@ class Compiler:
             or max(paths.values()) > 1
             or (topics[ANY_TOPIC] > 0 and topics.total() > 1)
             or max((*stores.values(), *topics.values()), default=0) > 1
+        )
+
+    def _is_looked_up(self, root: Step) -> bool:
+        """Return whether what a root reads ends in tables, from which others look it up."""
+        if root.parents and not root.operation.begins_group:
+            return False
+        return not any(
+            step.operation.needs_time for step in self._in_group(root) if step is not root
         )
 
     @staticmethod

@@ -38,6 +38,9 @@ class Operation(ABC):
     restores_order: ClassVar[bool] = False
     """Whether the step is a `MeetingPoint` of its parents' records."""
 
+    needs_time: ClassVar[bool] = True
+    """Whether event time matters to the step, or to what gets its results by a topic."""
+
     keeps_places: ClassVar[bool] = False
     """Whether the batches of the step have the `offsets` of those that it gets."""
 

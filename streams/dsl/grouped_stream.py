@@ -356,6 +356,7 @@ class AddToTable(Operation):
     """Adds the records of one of several streams to a table that they share."""
 
     verb = "cogroup"
+    needs_time = False
 
     functions: AggregateFunctions
     store: StoreBuilder[Any, Any]

@@ -332,6 +332,7 @@ class Stateless(Operation):
     """A step that treats each record by itself: a link of a chain."""
 
     keeps_places = True
+    needs_time = False
 
     method: str
     part: type[Part]
@@ -471,6 +472,7 @@ class Split(Operation):
 
     verb = "split"
     keeps_places = True
+    needs_time = False
 
     predicates: Mapping[str, Predicate]
     default: str | None

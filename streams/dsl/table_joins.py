@@ -49,6 +49,8 @@ class JoinTables(Operation):
     `origins` are the tables that both sides come from.
     """
 
+    needs_time = False
+
     kind: JoinKind
     joiner: JoinFunction
     sides: tuple[TableSide, TableSide]

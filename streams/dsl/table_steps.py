@@ -83,6 +83,8 @@ def history_ms(verb: str, store: str, given: Milliseconds | None) -> int | None:
 class FillTable(Materialized):
     """Makes a table of records: the last value of each key counts, and `None` deletes."""
 
+    needs_time = False
+
     __slots__ = ()
 
     def supplier(self, step: Step, compiler: Compiling) -> Callable[[], Processor | BatchProcessor]:
@@ -231,6 +233,8 @@ class ViewTable(Operation):
 
     `compute` returns the value, or `None` for none. `is_filter` is for `filter` and `filter_not`.
     """
+
+    needs_time = False
 
     method: str
     compute: Compute

@@ -67,12 +67,15 @@ class TopologyBuilder:
         timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
         auto_offset_reset: OffsetReset = "earliest",
         feedback: bool = False,
+        looked_up: bool = False,
     ) -> Self:
         """Read topics: one name, several names, or a pattern that must match a whole topic name.
 
         A topic has only one source. If nothing is committed yet, `auto_offset_reset` says whether
         to begin with the oldest record or only with new ones. With `feedback`, sinks may write the
-        topics too, so that records come back; event time does not wait for them.
+        topics too, so that records come back; event time does not wait for them. With `looked_up`,
+        the records only change stores in which records of other sources look something up, so event
+        time does not follow them; `StreamsBuilder` finds such sources by itself.
         """
         if auto_offset_reset not in _RESETS:
             raise TopologyError(
@@ -99,6 +102,7 @@ class TopologyBuilder:
                 _made(as_extractor, timestamp_extractor, f'source "{name}"'),
                 auto_offset_reset,
                 feedback=feedback,
+                looked_up=looked_up,
             )
         )
         return self

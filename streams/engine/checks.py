@@ -33,7 +33,7 @@ def check(
         *_bad_global_topics(nodes, internal, globals_),
     ]
     # Wrong names lead to dead ends, which would only repeat the problem.
-    problems = problems or [*_dead_ends(nodes, stores, connections)]
+    problems = problems or [*_dead_ends(nodes, stores, connections), *_bad_lookups(nodes)]
     if problems:
         raise TopologyError("\n".join(problems))
 
@@ -195,3 +195,21 @@ def _dead_ends(
     for store in stores:
         if store.name not in used:
             yield f'no processor uses store "{store.name}"'
+
+
+def _bad_lookups(nodes: Sequence[Node]) -> Iterator[str]:
+    parents = {node.name: node.parents for node in nodes}
+    looked_up = {node.name for node in nodes if isinstance(node, Source) and node.looked_up}
+    for sink in nodes:
+        reached: set[str] = set()
+        waiting = [sink.name] if isinstance(sink, Sink) else []
+        while waiting:
+            name = waiting.pop()
+            waiting += [parent for parent in parents[name] if parent not in reached]
+            reached.update(parents[name])
+            if name in looked_up:
+                looked_up.remove(name)
+                yield (
+                    f'source "{name}" has looked_up=True, but its records reach the sink '
+                    f'"{sink.name}": leave looked_up out, as results have the times of its records'
+                )

@@ -75,6 +75,11 @@ class NodeGroup:
         return unique(topic for each in self.sources if each.feedback for topic in each.topics)
 
     @property
+    def looked_up_topics(self) -> tuple[str, ...]:
+        """The topics that are read whose records only change what others look up."""
+        return unique(topic for each in self.sources if each.looked_up for topic in each.topics)
+
+    @property
     def out_topics(self) -> tuple[str, ...]:
         """The topics that are written, except those that a function chooses."""
         return unique(topic for sink in self.sinks for topic in sink.topics)

@@ -29,7 +29,8 @@ class Source:
     them take batches. `by_key` says that keys decide about partitions: records of other topics that
     are to meet these must be partitioned in the same way. If `meets_at_points`, the order among its
     records and those of other sources matters only at a `MeetingPoint`. `feedback` says that what
-    is made of its records may come back by it: event time does not wait for it.
+    is made of its records may come back by it: event time does not wait for it. Nor does it for one
+    that is `looked_up`: its records only change what others look up.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Source:
     by_key: bool = True
     meets_at_points: bool = False
     feedback: bool = False
+    looked_up: bool = False
 
     parents: tuple[str, ...] = ()
 

@@ -70,7 +70,8 @@ class InputTime:
     once there was nothing to read for `idle_after_ms`. For a partition of an internal topic, the
     caller supplies the progress of the writers and the offset at which their records end: a `Mark`.
     It counts once the task has processed the records before that offset. Those of a feedback topic
-    have their own times, and nobody promises when they come.
+    have their own times, and nobody promises when they come. Nor does a topic count whose records
+    are only looked up: a table may be much younger than the stream that looks its rows up.
 
     Any thread may call `learn`, and read `time_ms`; all else is for one thread at a time.
     """
@@ -82,11 +83,13 @@ class InputTime:
         known: Mapping[Partition, Progress] = {},
         origins: Mapping[Partition, Origins] = {},
         *,
+        looked_up: Collection[str] = (),
         passes_sources_on: bool = False,
     ) -> None:
         """`writers` has their number by partition; `known` is what was committed.
 
-        A partition without `origins` shares them with no other.
+        A partition without `origins` shares them with no other. The topics in `looked_up` do not
+        move time on.
 
         With `passes_sources_on`, the records of source partitions advance time too, even those that
         reach no step: results that are held back must not wait for further records.
@@ -102,11 +105,13 @@ class InputTime:
             )
             for partition, count in writers.items()
         }
-        self._timed = {each: at for each, at in self._inputs.items() if at.writers != FEEDBACK}
-        """The inputs that say something about event time."""
+        self._known = {each: at for each, at in self._inputs.items() if at.writers != FEEDBACK}
+        """The inputs whose progress is known."""
+        self._timed = {each: at for each, at in self._known.items() if each[0] not in looked_up}
+        """Those that say something about event time."""
         self.is_single = len(self._timed) == 1
         """Whether there is one such input only."""
-        self.follows_records = all(at.writers == SOURCE for at in self._timed.values())
+        self.follows_records = all(at.writers == SOURCE for at in self._known.values())
         """Whether each record moves the time of a step on, as in Kafka Streams. They are those of
         sources, which are taken in the order of time."""
         self._time_ms = UNKNOWN
@@ -151,7 +156,7 @@ class InputTime:
         asked = self._inputs[partition]
         if asked.read.is_idle and all(
             _knows_as_much(asked, each)
-            for each in self._timed.values()
+            for each in self._known.values()
             if each is not asked and each.origins.all <= asked.origins.foreign
         ):
             return _END_OF_TIME
@@ -170,7 +175,7 @@ class InputTime:
         the largest timestamp of those, and `ends` are the partitions with nothing left to read.
         """
         self._take_news()
-        for partition, each in self._timed.items():
+        for partition, each in self._known.items():
             if each.writers == SOURCE:
                 self._update_source(each, now_ms, clock(partition), is_empty=partition in ends)
             elif each.marks:
@@ -212,7 +217,7 @@ class InputTime:
             return None
         found = [
             each.empty_since_ms + self._idle_after_ms
-            for each in self._inputs.values()
+            for each in self._timed.values()
             if each.empty_since_ms is not None and not each.progress.is_idle
         ]
         return min(found, default=None)

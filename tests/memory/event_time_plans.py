@@ -20,7 +20,16 @@ from kafka_pipeline.streams.pipeline.kinds.user_topology import UserTopology
 from kafka_pipeline.streams.pipeline.partitions import with_counts
 from tests.memory.event_time_model import Input
 from tests.memory.faults import CALM, Weather
-from tests.user_code.timed_windows import FIRST_STEPS, OUT, SELF_JOIN, STEPS, Join, Level, Plan
+from tests.user_code.timed_windows import (
+    FIRST_STEPS,
+    OUT,
+    ROWS,
+    SELF_JOIN,
+    STEPS,
+    Join,
+    Level,
+    Plan,
+)
 
 MODULE = "tests.user_code.timed_windows"
 START_MS = 1_000_000_000
@@ -32,6 +41,8 @@ _MOST_REPARTITIONS = 3
 _MANY_KEYS = 1_000_000
 _SPAN = 100
 _UNITS_PER_EPOCH = 2_000
+_ROWS_AWAY = 10_000
+"""How much older or younger than the stream a table may be, in units."""
 _IRREGULAR = 0.04
 """How many partitions end early, or have no records."""
 _NEVER_MS = 10**9
@@ -73,23 +84,34 @@ def draw(random: Random, *, becomes_idle: bool = False, looks_up: bool = False) 
         plan = Plan((), (), None, (), looks_up=True)
     else:
         plan = _idle_plan(random, unit) if becomes_idle else _plan(random, unit, disorder)
-    arrives = becomes_idle or random.random() < 0.5
-    if becomes_idle or looks_up:
+    # What waits for rows of other tasks goes on once these are idle.
+    waits = plan.table == "repartitioned"
+    arrives = becomes_idle or (random.random() < 0.5 and not waits)
+    if becomes_idle or looks_up or waits:
         idle_after_ms = random.choice((300, 1000))
     elif arrives or plan.begins_with_windows:
         # What is in windows of a partition that is idle would be late further on.
         idle_after_ms = _NEVER_MS
     else:
         idle_after_ms = random.choice((300, 300, 3000, _NEVER_MS))
-    counts = [random.randint(1, _MOST_PARTITIONS) for _ in plan.topics]
-    places = [(t, n) for t, count in zip(plan.topics, counts, strict=True) for n in range(count)]
+    counts = {topic: random.randint(1, _MOST_PARTITIONS) for topic in plan.topics}
+    rows_ms = 0
+    if plan.table:
+        counts[ROWS] = counts[plan.topics[0]]
+        rows_ms = random.choice((-1, 0, 1)) * _ROWS_AWAY * unit
+    places = [(topic, number) for topic, count in counts.items() for number in range(count)]
     epochs = []
     first_id = 0
     for number in range(1 if arrives else random.choice((1, 1, 2, 3))):
         first_ms = START_MS + number * _UNITS_PER_EPOCH * unit
         epoch = _epoch(random, places, unit, disorder, plan, first_ms, first_id)
+        rows = {
+            place: [each._replace(time_ms=each.time_ms + rows_ms) for each in records]
+            for place, records in epoch.items()
+            if place[0] == ROWS
+        }
         first_id += sum(map(len, epoch.values()))
-        epochs.append(epoch)
+        epochs.append({**epoch, **rows})
     end_ms = START_MS + len(epochs) * _UNITS_PER_EPOCH * unit
     return Drawn(plan, epochs, arrives, becomes_idle, idle_after_ms, end_ms, _weather(random))
 
@@ -133,7 +155,11 @@ def _plan(random: Random, unit: int, disorder: int) -> Plan:
         first = levels[0]
         levels = (replace(first, grace_ms=max(first.grace_ms, disorder)), *levels[1:])
     steps = tuple(_steps(random) for _ in range(len(hops) + 1))
-    return Plan(steps, hops, join, levels)
+    table = random.choice(("", "", "", "directly", "repartitioned"))
+    if table:
+        # A call comes directly after a topic.
+        steps = (tuple(step for step in steps[0] if step not in FIRST_STEPS), *steps[1:])
+    return Plan(steps, hops, join, levels, table=table)
 
 
 def _plan_that_begins_with_windows(random: Random, unit: int, disorder: int) -> Plan:
@@ -257,7 +283,7 @@ def tasks_of(
     file = PipelineFile(None, [entry])  # type: ignore[arg-type]
     processors = UserTopology().processors(entry, spec, file, config, problems)
     problems.raise_if_any()
-    existing = {topic: sum(of == topic for of, _ in inputs) for topic in plan.topics}
+    existing = {topic: sum(of == topic for of, _ in inputs) for topic in plan.all_topics}
     names = config.topic_names
     found = Pipeline(tuple(processors), names, config.parallelism, _counts(processors))
     pipeline = with_counts(found, {**existing, OUT: 2})

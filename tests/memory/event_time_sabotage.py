@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.streams.engine import running
 from kafka_pipeline.streams.event_time.input_time import InputTime
 from kafka_pipeline.streams.event_time.progress import Progress
@@ -95,6 +96,11 @@ def idle_at_once(patch: pytest.MonkeyPatch) -> None:
     _instead_of(patch, WriterProgress, "__init__", init)
 
 
+def tables_say_how_far_time_is(patch: pytest.MonkeyPatch) -> None:
+    """Rows that are only looked up move event time on, and hold it back, as records do."""
+    patch.setattr(Pipeline, "looked_up_topics", lambda self, processor: ())
+
+
 def what_waits_for_a_turn_counts_as_read(patch: pytest.MonkeyPatch) -> None:
     """A task tells that it has read what is in its inbox."""
     patch.setattr(Task, "_ends_taken_in", Task._ends_reached)
@@ -109,6 +115,7 @@ SABOTAGES: tuple[Sabotage, ...] = (
     open_transactions_count,
     nothing_is_held_back,
     idle_at_once,
+    tables_say_how_far_time_is,
     what_waits_for_a_turn_counts_as_read,
 )
 

@@ -54,9 +54,7 @@ def test_the_same_with_stores_on_disk(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", long_but_the_first(range(30), short=4))
 def test_tasks_that_look_up_rows_of_each_other_do_not_wait_for_ever(seed: int) -> None:
-    world = EventTimeWorld(seed, looks_up=True)
-    world.live()
-    assert world.results
+    EventTimeWorld(seed, looks_up=True).live()  # it fails if a record waits in the end
 
 
 def test_partitions_that_were_idle_bring_older_records() -> None:

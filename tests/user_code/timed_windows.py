@@ -29,6 +29,8 @@ ALONE = b"-"
 """The place of a side in a result of a join without a partner."""
 SELF_JOIN = "self_join"
 OUT = "out"
+ROWS = "rows"
+"""The topic of the table in which the first source's records look something up."""
 _CALL_TIMEOUT_MS = 10**9
 """Calls must not time out while their task is hardly ever stepped."""
 
@@ -86,7 +88,8 @@ class Plan:
 
     Ahead of each repartition of a source are the steps that `steps` names. A hop is a repartition
     without state, with so many partitions. If it `begins_with_windows`, the first ones come without
-    a repartition. If it `looks_up`, there are neither, but `_looked_up`.
+    a repartition. If it `looks_up`, there are neither, but `_looked_up`. The records of the first
+    source look something up in a `table` that follows a topic, "directly" or "repartitioned".
     """
 
     steps: tuple[tuple[str, ...], ...]
@@ -95,12 +98,18 @@ class Plan:
     levels: tuple[Level, ...]
     begins_with_windows: bool = False
     looks_up: bool = False
+    table: str = ""
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The sources."""
+        """The sources of the results."""
         has_two = self.join is not None and self.join.kind != SELF_JOIN
         return ("in0", "in1") if has_two or self.looks_up else ("in0",)
+
+    @property
+    def all_topics(self) -> tuple[str, ...]:
+        """The sources, with the table's."""
+        return (*self.topics, ROWS) if self.table else self.topics
 
     @property
     def drops(self) -> bool:
@@ -122,6 +131,7 @@ class Plan:
             levels=tuple(Level(**each) for each in found["levels"]),
             begins_with_windows=found["begins_with_windows"],
             looks_up=found["looks_up"],
+            table=found["table"],
         )
 
 
@@ -150,10 +160,10 @@ def topology(plan: Plan) -> Topology:
     if plan.looks_up:
         _looked_up(builder)
         return builder.build()
-    sides = [
-        _with_hops(builder.stream(topic, name=f"Read{number}"), plan, number)
-        for number, topic in enumerate(plan.topics)
-    ]
+    streams = [builder.stream(topic, name=f"Read{n}") for n, topic in enumerate(plan.topics)]
+    if plan.table:
+        streams[0] = streams[0].left_join(_rows(builder, plan.table), _left, name="WithRows")
+    sides = [_with_hops(stream, plan, number) for number, stream in enumerate(streams)]
     stream, number = sides[0], 0
     if plan.join is not None:
         stream, number = _joined(plan.join, *sides), 1
@@ -172,6 +182,17 @@ def _looked_up(builder: StreamsBuilder) -> None:
     rows = stream.to_table(name="Rows")
     referring = rows.join(table, _both, foreign_key=lambda value: value, name="Referring")
     referring.to_stream().filter(lambda _, value: value is not None).to(OUT)
+
+
+def _rows(builder: StreamsBuilder, kind: str) -> Any:
+    if kind == "directly":
+        return builder.table(ROWS, name="Rows").map_values(bytes)
+    moved = builder.stream(ROWS, name="ReadRows").select_key(lambda key, _: key)
+    return moved.to_table(name="Rows")
+
+
+def _left(left: bytes, _: bytes | None) -> bytes:
+    return left
 
 
 def _both(left: bytes, right: bytes) -> bytes:

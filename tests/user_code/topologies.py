@@ -158,3 +158,24 @@ def counter_of_itself(lines: str, back: str, out: str) -> StreamsBuilder:
     read.to(out)
     read.filter_not(lambda key, value: value == "again").map_values(lambda _: "again").to(back)
     return builder
+
+
+def counted_after_lookups(
+    events: str, names: str, changes: str, tables: str, out: str, shows_rows: bool = False
+) -> StreamsBuilder:
+    """Count an hour's events by what they find in two tables, one of them of a repartition."""
+    builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.string)
+    found = builder.table(names, name="Names").filter(lambda key, value: value != "")
+    moved = builder.stream(changes, name="Changes").select_key(lambda key, value: value)
+    others = moved.group_by_key(name="ByValue").count(name="Counts")
+    joined = builder.table(tables, name="Tables").join(found, min, name="Joined")
+    events_read = builder.stream(events, name="Events")
+    known = events_read.left_join(joined, lambda event, name: name or event, name="Named")
+    counted = known.left_join(others, lambda event, count: event, name="Counted")
+    by_hour = counted.group_by(lambda key, value: value, name="ByName").windowed_by(
+        windows.tumbling(3_600_000, grace_ms=0), emit="on_close"
+    )
+    by_hour.count(name="Hours").to_stream().map(lambda key, value: (key.key, str(value))).to(out)
+    if shows_rows:
+        found.to_stream().to(out)
+    return builder

@@ -286,7 +286,8 @@ class Kind(Generic[S]):
     ) -> list[PipelineProcessor]:
         """Return the processors that an entry makes; mistakes go to `problems`."""
         # At equal times, what comes first here is processed first.
-        from_ = (*self.table_inputs(spec), *file.inputs(entry))
+        tables = self.table_inputs(spec)
+        from_ = (*tables, *file.inputs(entry))
         to = tuple(target.id for target in entry.targets)
         return [
             PipelineProcessor(
@@ -301,6 +302,7 @@ class Kind(Generic[S]):
                 sources={
                     name: file.source_specs[name] for name in from_ if name in file.source_specs
                 },
+                looked_up=tuple(tables),
             )
         ]
 

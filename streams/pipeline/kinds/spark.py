@@ -573,7 +573,9 @@ def through_topic(
         meetings=None if front_stores else (),
     )
     written = {name: topic for name, topic in processor.topics.items() if name in processor.to}
-    back = replace(processor, from_=(topic,), topics={**written, **between}, sources={})
+    back = replace(
+        processor, from_=(topic,), topics={**written, **between}, sources={}, looked_up=()
+    )
     return front, back
 
 

@@ -224,6 +224,7 @@ def _group_processor(
         max_dead_letters_per_minute=entry.max_dead_letters_per_minute,
         topics={topic: topics[topic] for topic in used},
         stores=logged(group.stores),
+        looked_up=_looked_up(group),
         sources={
             topic: SourceSpec(auto_offset_reset=source.auto_offset_reset, feedback=True)
             for source in group.sources
@@ -247,6 +248,13 @@ def _require_serdes(group: NodeGroup, spec: TopologySpec) -> None:
                 f"values by {wanted.value}: bring the former code back, give the new code another "
                 "name, and apply a pipeline.yaml that names it"
             )
+
+
+def _looked_up(group: NodeGroup) -> tuple[str, ...]:
+    """Return the topics whose records are only looked up, if others say how far event time is."""
+    looked_up = group.looked_up_topics
+    others = {*group.in_topics} - {*looked_up, *group.feedback_topics}
+    return looked_up if others else ()
 
 
 def _meetings(group: NodeGroup) -> tuple[Meeting, ...]:

@@ -218,6 +218,15 @@ MISTAKES: dict[str, tuple[Callable[[TopologyBuilder], object], str]] = {
         lambda b: b.add_source("idle", "in-2"),
         'source "idle" leads nowhere: no node has it as parent',
     ),
+    "results of a source that is looked up": (
+        all_of(
+            lambda b: b.add_sink("rows", "o", "each row"),
+            lambda b: b.add_processor("each row", Each, "table"),
+            lambda b: b.add_source("table", "in-2", looked_up=True),
+        ),
+        'source "table" has looked_up=True, but its records reach the sink "rows": leave looked_up '
+        "out, as results have the times of its records",
+    ),
 }
 
 

@@ -194,3 +194,29 @@ def test_a_source_next_to_feedback_is_as_one_alone() -> None:
     assert known.follows_records
     assert known.is_single
     assert update(known, clocks={A: 70, B: 10}) == 70
+
+
+def test_what_is_only_looked_up_neither_holds_time_back_nor_moves_it() -> None:
+    known = InputTime({A: 4, B: SOURCE}, 1000, looked_up=["b"])
+    known.learn({A: mark(10, Progress(50))})
+    assert update(known, reached={A: 10}, clocks={B: 10}) == 50
+    assert update(known, now_ms=5000, reached={A: 10}, clocks={B: 90}, ends=(B,)) == 50
+    assert known.next_idle_ms is None
+
+
+def test_rows_of_other_tasks_are_waited_for_even_if_they_say_nothing_about_time() -> None:
+    known = InputTime({A: SOURCE, B: 4}, 1000, looked_up=["b"])
+    known.learn({B: mark(10, Progress(50))})
+    assert known.is_due(lambda _: 10, lambda _: 10)
+    assert update(known, reached={B: 10}, clocks={A: 20}) == 20
+    known.read_up_to(B, 10)
+    assert known.complete_until(B) == 50
+    assert not known.is_due(lambda _: 10, lambda _: 10)
+    # The history of the rows ends by the time of the records that look them up.
+    assert not known.follows_records
+
+
+def test_a_source_next_to_a_table_is_as_one_alone() -> None:
+    known = InputTime({A: SOURCE, B: SOURCE}, 1000, looked_up=["b"])
+    assert known.follows_records
+    assert known.is_single

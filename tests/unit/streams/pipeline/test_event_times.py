@@ -52,3 +52,43 @@ def test_origins_are_the_processors_that_read_sources() -> None:
     assert asked.origins(subscriptions) == {"W-Rows-source", "W-Found-source", "W-s-source"}
     answers = found["W-Rows-source"].origins("W_Joined-answers-repartition_job")
     assert answers == {"W-Found-source", "W-s-source"}
+
+
+LOOKUPS = "events: e, names: n, changes: c, tables: t, out: o"
+
+
+def test_tables_that_are_looked_up_do_not_say_how_far_event_time_is() -> None:
+    pipeline = load(topology("counted_after_lookups", LOOKUPS), JOB)
+    found = event_times(pipeline)
+    counts = "W_ByValue-repartition_job"
+    reader = next(each for each in pipeline.processors if "e" in pipeline.in_topics(each))
+    assert set(pipeline.in_topics(reader)) == {"e", "n", "t", counts}
+    assert set(found[reader.id].looked_up) == {"n", "t", counts}
+    # What looks something up still waits for it.
+    assert found[reader.id].writers[counts][0].inputs == {"c": 2}
+    by_name = "W_ByName-repartition_job"
+    counting = next(each for each in found.values() if by_name in each.writers)
+    assert [each.inputs for each in counting.writers[by_name]] == [{"e": 2}]
+    assert counting.origins(by_name) == {reader.id}
+
+
+def test_a_table_whose_changes_are_results_says_how_far_event_time_is() -> None:
+    pipeline = load(topology("counted_after_lookups", f"{LOOKUPS}, shows_rows: true"), JOB)
+    reader = next(each for each in pipeline.processors if "e" in pipeline.in_topics(each))
+    looked_up = event_times(pipeline)[reader.id].looked_up
+    assert set(looked_up) == {"t", "W_ByValue-repartition_job"}
+
+
+def test_tables_of_queries_do_not_say_how_far_event_time_is() -> None:
+    text = """
+sources: {names: names}
+processors:
+- {id: Q, type: sql, from: [source], format: json, schema: "v STRING, ts TIMESTAMP", to: [sink],
+   tables: {names: {topic: names, schema: "name STRING"}},
+   query: "SELECT name, count(*) AS n, window.start AS start
+           FROM (SELECT names.name, input.ts FROM input JOIN names ON input.v = names.key)
+           GROUP BY name, window(ts, '1 hour')"}
+"""
+    found = event_times(load(text, JOB))
+    (front,) = (each for each in found.values() if each.looked_up)
+    assert front.looked_up == ("names",)
