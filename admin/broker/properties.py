@@ -55,6 +55,10 @@ def server_properties(
         "log.dirs": str(data_dir),
         # A mistyped topic name should be an error, not a new topic.
         "auto.create.topics.enable": "false",
+        # Kafka would delete records whose own time is a week ago, read or not, and the offsets of
+        # a job that was not run for a week.
+        "log.retention.ms": -1,
+        "offsets.retention.minutes": 2**31 - 1,
         "min.insync.replicas": in_sync_replicas,
         # Kafka's internal topics get few partitions: the default of 50 makes every start slow.
         "offsets.topic.num.partitions": 4,

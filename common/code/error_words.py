@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, TracebackType
+from typing import Any
 
 from kafka_pipeline.common.code.engine_code import is_engine_file, module_shown
 from kafka_pipeline.common.errors import OwnError
@@ -221,6 +222,12 @@ def _is_literal(error: BaseException, message: str, codes: list[CodeType]) -> bo
     if type(text) is not str:
         return False
     return any(text in code.co_consts for code in codes)
+
+
+def is_literal(text: str, function: Callable[..., Any]) -> bool:
+    """Whether a string is a literal in the code of a function."""
+    code = getattr(function, "__code__", None)
+    return code is not None and text in code.co_consts
 
 
 def _has_names_of(codes: list[CodeType], message: str) -> bool:

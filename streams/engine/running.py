@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
+from kafka_pipeline.common.code.error_words import is_literal
 from kafka_pipeline.common.code.user_frames import place_of_definition
 from kafka_pipeline.common.errors import OwnError, as_exception
 from kafka_pipeline.common.names import name_problem
@@ -286,7 +287,11 @@ class RunningSink(RunningNode):
             try:
                 self._limits_of(topic)
             except OwnError as error:
-                error.show(f"{self._where} got a topic from its function that cannot be written to")
+                named = f'"{topic}"' if is_literal(topic, self._chooser) else "the name of a topic"
+                error.show(
+                    f"{self._where} got {named} from its function, and cannot write to that topic: "
+                    "does it exist?"
+                )
                 raise
         return topic
 

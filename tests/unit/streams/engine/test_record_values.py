@@ -27,15 +27,17 @@ from kafka_pipeline import (
     serdes,
     stores,
 )
+from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.topics import TopicLimits
 from kafka_pipeline.streams.builtin.count import COUNTS, CountProcessor
 from kafka_pipeline.streams.builtin.sum import SumProcessor
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from kafka_pipeline.streams.serdes import Serde
-from tests.unit.streams.nodes import OutputTopics, Tasks, calling
+from tests.unit.streams.nodes import Nodes, OutputTopics, Tasks, calling
 
 CARD = b"4111111111111111"
 TEXT = CARD.decode()
@@ -418,3 +420,22 @@ def test_errors_keep_their_whole_message_for_code() -> None:
         task.run(record())
     assert isinstance(raised.value.error, PartitionError)
     assert TEXT in str(raised.value.error)
+
+
+class NoTopics(OutputTopics):
+    """What is known of topics that do not exist."""
+
+    def limits(self, topic: str) -> TopicLimits:
+        raise EngineError(f"no topic {topic}")
+
+
+@pytest.mark.parametrize(
+    ("topic", "named"),
+    [(lambda record: "elsewhere", '"elsewhere"'), (lambda record: record.value, "the name")],
+)
+def test_the_name_of_a_missing_topic_is_shown_if_it_is_in_the_code(topic: Any, named: str) -> None:
+    nodes = Nodes(of(topic=topic), NoTopics())
+    with pytest.raises(EngineError) as raised:
+        nodes.process(record())
+    assert raised.value.shown.startswith(f'sink "prices" got {named}')
+    assert TEXT not in raised.value.shown
