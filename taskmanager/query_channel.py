@@ -1,22 +1,23 @@
-"""Queries across processes: tasks send batches to the driver's Spark session and get results.
+"""Queries across processes: tasks have the driver plan queries, and run the plans in its JVM.
 
 Each task with a query has its own TCP connection to the driver, authenticated like the driver
 channel. The driver has a thread for each connection, so heartbeats and commands never wait for a
-batch. A message is a line of JSON followed by an Arrow IPC stream.
+query. A message is a line of JSON, which bytes may follow.
 
-    worker → driver   {"open": "<QuerySpec>"}       driver → worker   {"columns": […]}
-    worker → driver   {"do": "run"} and records     driver → worker   {} and the output
+    worker → driver   {"open": "<QuerySpec>"}    driver → worker   {"plans": {"run": …}, …}
 
-`do` may also be `parts`, for the columns of results that the worker cannot take from the records.
+A query with GROUP BY is opened with `{"groups": "<QuerySpec>"}`, a join of two inputs with
+`{"join": "<QuerySpec>"}`, and one with `OVER (…)` with `{"over": "<QuerySpec>"}`. Their answers
+also have a shape. The plans are those of the calls in `prepared_calls.py`.
 
-The worker keeps tables that follow topics. After the records, it sends the rows that a batch needs,
-with their sizes in bytes: `{"do": "run", "lookups": {"customers": 1234}}`. `{"do": "replace",
-"table": name}` and rows replace a global table; the answer is `{}`.
+With a local master, the answer has the path of the `socket` on which the JVM takes batches, and the
+driver's Python has no part in them. On a cluster, where the worker may be on another host, it sends
+the driver `{"do": "ask"}` and the same request, and the driver asks the JVM.
 
-A query with GROUP BY is opened with `{"groups": "<QuerySpec>"}`. The answer also has its shape, and
-`do` is `partial` or `merge`. A join of two inputs is opened with `{"join": "<QuerySpec>"}`, and
-`do` is `left`, `right`, `matches` or `results`. One with `OVER (…)` is opened with
-`{"over": "<QuerySpec>"}`, and `do` is `rows` or `results`.
+Unless `is_fixed`, the worker asks for the plans before each batch: `{"do": "plans"}` is answered by
+`{}` if they are still the same. `{"do": "parser", "of": "run"}` returns the `plan` that reads the
+values for another one. `{"do": "replace", "table": name}` and an Arrow IPC stream of rows replace a
+global table; the answer is `{}`.
 
 A connection may instead ask the driver to expand the references in a value, with the values on the
 driver's host: `{"expand": value, "what": name}` is answered by `{"expanded": value}`.
@@ -33,8 +34,9 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -45,47 +47,79 @@ from kafka_pipeline.common.code.error_words import described
 from kafka_pipeline.common.config.references import References
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.streams.sql.arrow_bytes import read, write
-from kafka_pipeline.streams.sql.join_shape import JoinShape, PreparedJoin
-from kafka_pipeline.streams.sql.json_fields import JsonFields
-from kafka_pipeline.streams.sql.over_shape import OverShape, PreparedOver
-from kafka_pipeline.streams.sql.spec import (
-    EndedQueryError,
-    QueryError,
-    QuerySpec,
-    SparkLostError,
-    SparkQuery,
+from kafka_pipeline.streams.sql.compiled_plan import CompiledPlan
+from kafka_pipeline.streams.sql.join_shape import JoinShape
+from kafka_pipeline.streams.sql.over_shape import OverShape
+from kafka_pipeline.streams.sql.plan_calls import BatchSocket
+from kafka_pipeline.streams.sql.prepared_calls import (
+    AggregationCalls,
+    JoinCalls,
+    OverCalls,
+    Plans,
+    PreparedCalls,
+    QueryCalls,
 )
+from kafka_pipeline.streams.sql.spec import EndedQueryError, QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.streams.sql.split_results import SplitResults
-from kafka_pipeline.streams.sql.state_shape import PreparedAggregation, StateShape
+from kafka_pipeline.streams.sql.state_shape import StateShape
 from kafka_pipeline.taskmanager.listening import ConnectionServer, connect
 
-_CALLS_OF_OVER = ("rows", "results")
-_CALLS_OF_JOINS = ("left", "right", "matches", "results")
 _WATCH_S = 1.0
 _LOOK_S = 0.5
 
 logger = structlog.get_logger()
 
 
-class _Cancellable(Protocol):
+class Served(Protocol):
+    """A query whose plans are in this process. One thread at a time, but for `cancel`."""
+
+    @property
+    def socket_path(self) -> str:
+        """The path of the socket that takes batches for the plans; "" if workers cannot use it."""
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether `newest_plans` are always the same."""
+
+    @property
+    def known_plans(self) -> Plans:
+        """See `PreparedCalls`."""
+
+    def newest_plans(self) -> Plans:
+        """See `PreparedCalls`. Raises `QueryError` and `SparkLostError`."""
+
+    def ask(self, request: bytes | memoryview) -> memoryview:
+        """See `Ask`."""
+
+    def replace(self, name: str, rows: pa.Table) -> None:
+        """See `Prepared`."""
+
     def cancel(self) -> None:
-        """End a call from another thread; the call then raises `SparkLostError`."""
+        """End from another thread what runs; later calls fail too."""
+
+    def close(self) -> None:
+        """See `Prepared`."""
 
 
-class ServedQuery(SparkQuery, _Cancellable, Protocol):
-    """A query that runs in this process."""
+class ServedQuery(Served, Protocol):
+    """A query that turns each record into results of its own."""
+
+    @property
+    def split(self) -> SplitResults | None:
+        """See `SparkQuery`."""
 
 
-class ServedAggregation(PreparedAggregation, _Cancellable, Protocol):
-    """A query with GROUP BY that runs in this process."""
+class _WithShape(Protocol):
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
 
 
-class ServedJoin(PreparedJoin, _Cancellable, Protocol):
-    """A join of two inputs that runs in this process."""
+class ServedState(Served, Protocol):
+    """A query whose caller keeps something."""
 
-
-class ServedOver(PreparedOver, _Cancellable, Protocol):
-    """A query with `OVER (…)` that runs in this process."""
+    @property
+    def shape(self) -> _WithShape:
+        """What the caller keeps."""
 
 
 class ServedQueries(Protocol):
@@ -94,13 +128,13 @@ class ServedQueries(Protocol):
     def open(self, spec: QuerySpec) -> ServedQuery:
         """See `Queries`."""
 
-    def open_aggregation(self, spec: QuerySpec) -> ServedAggregation:
+    def open_aggregation(self, spec: QuerySpec) -> ServedState:
         """See `Queries`."""
 
-    def open_join(self, spec: QuerySpec) -> ServedJoin:
+    def open_join(self, spec: QuerySpec) -> ServedState:
         """See `Queries`."""
 
-    def open_over(self, spec: QuerySpec) -> ServedOver:
+    def open_over(self, spec: QuerySpec) -> ServedState:
         """See `Queries`."""
 
 
@@ -113,7 +147,7 @@ class QueryServer:
         """Listen on a free port of `host`."""
         self._queries = queries
         self._references = references
-        self._open: dict[Connection, _Cancellable] = {}
+        self._open: dict[Connection, Served] = {}
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name="query-watch", daemon=True).start()
         self._server = ConnectionServer("query", host, authkey, self._serve)
@@ -129,14 +163,11 @@ class QueryServer:
         self._server.close()
 
     def _watch(self) -> None:
-        """Cancel the computations of workers that are gone: each holds a slot and may never end."""
+        """Cancel what is asked for workers that are gone: it holds a slot and may never end."""
         while not self._closed.wait(_WATCH_S):
             for connection, query in self._open.copy().items():
                 if _is_gone(connection):
-                    try:
-                        query.cancel()
-                    except Exception as error:  # Spark may be gone too
-                        logger.warning("query cannot be cancelled", reason=str(error))
+                    _cancel(query)
 
     def _serve(self, connection: Connection) -> None:
         _send_at_once(connection)
@@ -157,47 +188,72 @@ class QueryServer:
             return _failure(error)
 
     def _serve_query(self, connection: Connection, request: dict[str, Any]) -> None:
-        query: ServedQuery | ServedAggregation | ServedJoin | ServedOver
-        calls: dict[str, Callable[..., pa.Table]]
-        answer: dict[str, Any]
-        fields: Any
         try:
-            if "join" in request:
-                query = self._queries.open_join(QuerySpec.from_json(request["join"]))
-                fields = [each and each.to_json() for each in query.fields]
-                answer = {"shape": query.shape.to_json()}
-                calls = {name: getattr(query, name) for name in _CALLS_OF_JOINS}
-            elif "over" in request:
-                query = self._queries.open_over(QuerySpec.from_json(request["over"]))
-                fields = query.fields and query.fields.to_json()
-                answer = {"shape": query.shape.to_json()}
-                calls = {name: getattr(query, name) for name in _CALLS_OF_OVER}
-            elif "groups" in request:
-                query = self._queries.open_aggregation(QuerySpec.from_json(request["groups"]))
-                fields = query.fields and query.fields.to_json()
-                answer = {"shape": query.shape.to_json()}
-                calls = {"partial": query.partial, "merge": query.merge}
-            else:
-                query = self._queries.open(QuerySpec.from_json(request["open"]))
-                fields = query.fields and query.fields.to_json()
-                answer = {"split": query.split and query.split.to_json()}
-                calls = {"run": query.run, "parts": query.parts}
+            query, answer = self._opened(request)
         except Exception as error:
             _send(connection, _failure(error))
             return
         with closing(query):
             self._open[connection] = query
             try:
-                _send(connection, {"columns": query.columns, "fields": fields, **answer})
+                session = _Session(query)
+                given = {"socket": query.socket_path, "is_fixed": query.is_fixed}
+                _send(connection, {**answer, **given, "plans": session.plans})
                 while True:
-                    request, data = _receive(connection)
-                    if request["do"] == "replace":
-                        _send(connection, *_replaced(query, request["table"], data))
-                        continue
-                    call = calls[request["do"]]
-                    _send(connection, *_answer(call, data, request.get("lookups", {})))
+                    _send(connection, *session.answer(*_receive(connection)))
             finally:
                 del self._open[connection]
+                _cancel(query)  # the JVM may still compute what the worker has asked it for
+
+    def _opened(self, request: dict[str, Any]) -> tuple[Served, dict[str, Any]]:
+        """Open a query; return it, and what else belongs to the answer."""
+        if "open" in request:
+            query = self._queries.open(QuerySpec.from_json(request["open"]))
+            return query, {"split": query.split and query.split.to_json()}
+        ((kind, text),) = request.items()
+        opens = {
+            "groups": self._queries.open_aggregation,
+            "join": self._queries.open_join,
+            "over": self._queries.open_over,
+        }
+        opened = opens[kind](QuerySpec.from_json(text))
+        return opened, {"shape": opened.shape.to_json()}
+
+
+class _Session:
+    """Answers what a worker asks about its query."""
+
+    def __init__(self, query: Served) -> None:
+        self._query = query
+        self._sent = query.known_plans
+
+    @property
+    def plans(self) -> dict[str, Any]:
+        """The plans that the worker has, as JSON values."""
+        return {name: plan.to_json() for name, plan in self._sent.items()}
+
+    def answer(
+        self, request: dict[str, Any], data: memoryview
+    ) -> tuple[dict[str, Any], bytes | memoryview]:
+        """Return an answer, and the bytes that follow it."""
+        try:
+            match request["do"]:
+                case "ask":
+                    return {}, self._query.ask(data)
+                case "plans":
+                    before, self._sent = self._sent, self._query.newest_plans()
+                    return {} if before == self._sent else {"plans": self.plans}, b""
+                case "parser":
+                    parser = self._sent[request["of"]].parser
+                    assert parser is not None
+                    return {"plan": parser().to_json()}, b""
+                case "replace":
+                    self._query.replace(request["table"], read(data))
+                    return {}, b""
+                case unknown:
+                    raise ValueError(f"a query cannot do {unknown}")
+        except Exception as error:
+            return _failure(error), b""
 
 
 class RemoteQueries:
@@ -223,31 +279,22 @@ class RemoteQueries:
     def open(self, spec: QuerySpec) -> RemoteQuery:
         """See `Queries`."""
         connection, answer = self._opened({"open": spec.to_json()})
-        fields = JsonFields.from_json(answer["fields"])
-        split = SplitResults.from_json(answer["split"])
-        return RemoteQuery(connection, tuple(answer["columns"]), fields, split)
+        return RemoteQuery(connection, answer, SplitResults.from_json(answer["split"]))
 
     def open_aggregation(self, spec: QuerySpec) -> RemoteAggregation:
         """See `Queries`."""
         connection, answer = self._opened({"groups": spec.to_json()})
-        shape = StateShape.from_json(answer["shape"])
-        fields = JsonFields.from_json(answer["fields"])
-        return RemoteAggregation(connection, tuple(answer["columns"]), fields, shape)
+        return RemoteAggregation(connection, answer, StateShape.from_json(answer["shape"]))
 
     def open_join(self, spec: QuerySpec) -> RemoteJoin:
         """See `Queries`."""
         connection, answer = self._opened({"join": spec.to_json()})
-        left, right = answer["columns"]
-        of_left, of_right = map(JsonFields.from_json, answer["fields"])
-        shape = JoinShape.from_json(answer["shape"])
-        return RemoteJoin(connection, (left, right), (of_left, of_right), shape)
+        return RemoteJoin(connection, answer, JoinShape.from_json(answer["shape"]))
 
     def open_over(self, spec: QuerySpec) -> RemoteOver:
         """See `Queries`."""
         connection, answer = self._opened({"over": spec.to_json()})
-        shape = OverShape.from_json(answer["shape"])
-        fields = JsonFields.from_json(answer["fields"])
-        return RemoteOver(connection, tuple(answer["columns"]), fields, shape)
+        return RemoteOver(connection, answer, OverShape.from_json(answer["shape"]))
 
     def expanded(self, value: Any, what: str) -> Any:
         """See `References`; the values are those on the driver's host. Also raises as `open`."""
@@ -272,141 +319,102 @@ class RemoteQueries:
             raise
 
 
-class _Remote:
-    """A computation in the driver, over a connection of its own."""
+class _Remote(PreparedCalls):
+    """A query that the driver plans; see `PreparedCalls`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, answer: Mapping[str, Any]) -> None:
+        """Take a connection of its own, and the answer to the request that opened it."""
         self._connection = connection
+        self._is_fixed = answer["is_fixed"]
+        try:
+            self._socket = BatchSocket(answer["socket"]) if answer["socket"] else None
+        except SparkLostError:
+            connection.close()
+            raise
+        self._plans = self._read(answer["plans"])
+
+    @property
+    def known_plans(self) -> Plans:
+        """See `PreparedCalls`."""
+        return self._plans
+
+    def newest_plans(self) -> Plans:
+        """See `PreparedCalls`."""
+        if not self._is_fixed:
+            answer, _ = _ask(self._connection, {"do": "plans"})
+            if answer:
+                self._plans = self._read(answer["plans"])
+        return self._plans
 
     def replace(self, name: str, rows: pa.Table) -> None:
         """See `SparkQuery.replace`."""
-        _ask(self._connection, {"do": "replace", "table": name}, (write(rows),))
+        _ask(self._connection, {"do": "replace", "table": name}, write(rows))
 
     def close(self) -> None:
         """Hang up."""
         self._connection.close()
+        if self._socket is not None:
+            self._socket.close()
 
-    def _call(self, name: str, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
-        request: dict[str, Any] = {"do": name}
-        rows = {looked_up: write(found) for looked_up, found in lookups.items()}
-        if rows:
-            request["lookups"] = {looked_up: data.nbytes for looked_up, data in rows.items()}
-        _, data = _ask(self._connection, request, (write(table), *rows.values()))
-        return read(data)
+    def _read(self, plans: Mapping[str, Any]) -> Plans:
+        return {name: self._plan(plan, name) for name, plan in plans.items()}
+
+    def _plan(self, plan: Mapping[str, Any], name: str) -> CompiledPlan:
+        ask = self._ask_driver if self._socket is None else self._socket.ask
+        return CompiledPlan.from_json(plan, ask, cache(partial(self._parser, name)))
+
+    def _ask_driver(self, request: bytes | memoryview) -> memoryview:
+        return _ask(self._connection, {"do": "ask"}, request)[1]
+
+    def _parser(self, name: str) -> CompiledPlan:
+        answer, _ = _ask(self._connection, {"do": "parser", "of": name})
+        return self._plan(answer["plan"], name)
 
 
-class RemoteQuery(_Remote):
-    """A query that runs in the driver. See `SparkQuery`."""
+class RemoteQuery(_Remote, QueryCalls):
+    """See `SparkQuery`."""
 
     def __init__(
-        self,
-        connection: Connection,
-        columns: tuple[str, ...],
-        fields: JsonFields | None,
-        split: SplitResults | None,
+        self, connection: Connection, answer: Mapping[str, Any], split: SplitResults | None
     ) -> None:
-        super().__init__(connection)
-        self.columns = columns
-        self.fields = fields
+        super().__init__(connection, answer)
         self.split = split
 
-    def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
-        """See `SparkQuery`."""
-        return self._call("run", table, lookups)
 
-    def parts(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
-        """See `SparkQuery`."""
-        return self._call("parts", table, lookups)
-
-
-class RemoteAggregation(_Remote):
-    """A query with GROUP BY that runs in the driver. See `PreparedAggregation`."""
+class RemoteAggregation(_Remote, AggregationCalls):
+    """See `PreparedAggregation`."""
 
     def __init__(
-        self,
-        connection: Connection,
-        columns: tuple[str, ...],
-        fields: JsonFields | None,
-        shape: StateShape,
+        self, connection: Connection, answer: Mapping[str, Any], shape: StateShape
     ) -> None:
-        super().__init__(connection)
-        self.columns = columns
-        self.fields = fields
+        super().__init__(connection, answer)
         self.shape = shape
 
-    def partial(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
-        """See `PreparedAggregation`."""
-        return self._call("partial", table, lookups)
 
-    def merge(self, rows: pa.Table) -> pa.Table:
-        """See `PreparedAggregation`."""
-        return self._call("merge", rows)
+class RemoteJoin(_Remote, JoinCalls):
+    """See `PreparedJoin`."""
 
-
-class RemoteJoin(_Remote):
-    """A join of two inputs that runs in the driver. See `PreparedJoin`."""
-
-    def __init__(
-        self,
-        connection: Connection,
-        columns: tuple[Sequence[str], Sequence[str]],
-        fields: tuple[JsonFields | None, JsonFields | None],
-        shape: JoinShape,
-    ) -> None:
-        super().__init__(connection)
-        self.columns = columns
-        self.fields = fields
+    def __init__(self, connection: Connection, answer: Mapping[str, Any], shape: JoinShape) -> None:
+        super().__init__(connection, answer)
         self.shape = shape
 
-    def left(self, records: pa.Table) -> pa.Table:
-        """See `PreparedJoin`."""
-        return self._call("left", records)
 
-    def right(self, records: pa.Table) -> pa.Table:
-        """See `PreparedJoin`."""
-        return self._call("right", records)
+class RemoteOver(_Remote, OverCalls):
+    """See `PreparedOver`."""
 
-    def matches(self, pairs: pa.Table) -> pa.Table:
-        """See `PreparedJoin`."""
-        return self._call("matches", pairs)
-
-    def results(self, pairs: pa.Table) -> pa.Table:
-        """See `PreparedJoin`."""
-        return self._call("results", pairs)
-
-
-class RemoteOver(_Remote):
-    """A query with `OVER (…)` that runs in the driver. See `PreparedOver`."""
-
-    def __init__(
-        self,
-        connection: Connection,
-        columns: tuple[str, ...],
-        fields: JsonFields | None,
-        shape: OverShape,
-    ) -> None:
-        super().__init__(connection)
-        self.columns = columns
-        self.fields = fields
+    def __init__(self, connection: Connection, answer: Mapping[str, Any], shape: OverShape) -> None:
+        super().__init__(connection, answer)
         self.shape = shape
-
-    def rows(self, records: pa.Table) -> pa.Table:
-        """See `PreparedOver`."""
-        return self._call("rows", records)
-
-    def results(self, rows: pa.Table) -> pa.Table:
-        """See `PreparedOver`."""
-        return self._call("results", rows)
 
 
 def _ask(
     connection: Connection,
     request: dict[str, Any],
-    data: Sequence[memoryview] = (),
+    data: bytes | memoryview = b"",
     meanwhile: Callable[[], None] | None = None,
 ) -> tuple[dict[str, Any], memoryview]:
     try:
-        _send(connection, request, *data)
+        _send(connection, request, data)
         while meanwhile is not None and not connection.poll(_LOOK_S):
             meanwhile()
         answer, content = _receive(connection)
@@ -420,31 +428,11 @@ def _ask(
     return answer, content
 
 
-def _answer(
-    call: Callable[..., pa.Table], data: memoryview, sizes: Mapping[str, int]
-) -> tuple[dict[str, Any], *tuple[memoryview, ...]]:
-    """Call with the table and the lookup tables that follow it in `data`, of these `sizes`."""
+def _cancel(query: Served) -> None:
     try:
-        end = len(data) - sum(sizes.values())
-        table, lookups = read(data[:end]), {}
-        for name, size in sizes.items():
-            lookups[name] = read(data[end : end + size])
-            end += size
-        found = call(table, lookups) if lookups else call(table)
-        return {}, write(found)
-    except Exception as error:
-        return (_failure(error),)
-
-
-def _replaced(
-    query: ServedQuery | ServedAggregation | ServedJoin | ServedOver, name: str, data: memoryview
-) -> tuple[dict[str, Any]]:
-    try:
-        # Copied, since the message's buffer is reused by the next one.
-        query.replace(name, read(bytes(data)))
-        return ({},)
-    except Exception as error:
-        return (_failure(error),)
+        query.cancel()
+    except Exception as error:  # Spark may be gone too
+        logger.warning("query cannot be cancelled", reason=str(error))
 
 
 def _failure(error: Exception) -> dict[str, Any]:
@@ -459,10 +447,9 @@ def _failure(error: Exception) -> dict[str, Any]:
     }
 
 
-def _send(connection: Connection, header: dict[str, Any], *data: memoryview) -> None:
+def _send(connection: Connection, header: dict[str, Any], data: bytes | memoryview = b"") -> None:
     # One message: with two, the second would wait for the acknowledgement of the first.
-    line = json.dumps(header).encode() + b"\n"
-    connection.send_bytes(b"".join((line, *data)))
+    connection.send_bytes(b"".join((json.dumps(header).encode(), b"\n", data)))
 
 
 def _receive(connection: Connection) -> tuple[dict[str, Any], memoryview]:

@@ -7,24 +7,19 @@ broadcast tables stay.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import pyarrow as pa
 
+from kafka_pipeline.streams.sql.arrow_bytes import packed, unpacked
 from kafka_pipeline.streams.sql.columns import completed
 from kafka_pipeline.streams.sql.json_fields import JsonFields
+from kafka_pipeline.streams.sql.plan_calls import Ask, PlanInJvm
 
 INPUT = "input"
 """The name of the view with the records of a batch."""
-
-
-class Results(Protocol):
-    """What a plan in the JVM gives."""
-
-    def of(self, tables: Sequence[pa.Table]) -> list[bytes]:
-        """Return the Arrow batches that it gives with these rows in its leaves, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +30,40 @@ class CompiledPlan:
     of the rows that are replaced, and `output` those of the rows that come out.
 
     If the operators use `fields`, they are columns of the leaf, and `columns` has `value` for them.
-    `parse` returns a table with all fields in place of its `value`.
+    The plan of `parser` gives all fields in place of `value`, for records that have that.
     """
 
     columns: tuple[str, ...]
     leaves: Mapping[str, pa.Schema]
     output: pa.Schema
-    results: Results
+    results: PlanInJvm
     fields: JsonFields | None = None
-    parse: Callable[[pa.Table], pa.Table] | None = None
+    parser: Callable[[], CompiledPlan] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "id": self.results.id,
+            "columns": self.columns,
+            "leaves": {name: packed(rows) for name, rows in self.leaves.items()},
+            "output": packed(self.output),
+            "fields": self.fields and self.fields.to_json(),
+            "parser": self.parser is not None,
+        }
+
+    @classmethod
+    def from_json(
+        cls, values: Mapping[str, Any], ask: Ask, parser: Callable[[], CompiledPlan]
+    ) -> CompiledPlan:
+        """Read what `to_json` gave in the driver, which keeps the plan; `parser` is used if any."""
+        return cls(
+            tuple(values["columns"]),
+            {name: unpacked(rows) for name, rows in values["leaves"].items()},
+            unpacked(values["output"]),
+            PlanInJvm(values["id"], ask),
+            JsonFields.from_json(values["fields"]),
+            parser if values["parser"] else None,
+        )
 
     def lacks_columns(self, table: pa.Table) -> bool:
         """Whether the operators use a column that a table does not have."""
@@ -54,8 +74,8 @@ class CompiledPlan:
 
     def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """Return the output for these rows; columns that the plan does not use may be missing."""
-        if self.parse is not None and "value" in table.column_names and len(table):
-            table = self.parse(table)
+        if self.parser is not None and "value" in table.column_names and len(table):
+            table = self.parser().run(table)
         given = {INPUT: table, **lookups}
         parts = self.results.of(
             [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import PurePath
 
 from py4j.protocol import Py4JJavaError
@@ -17,8 +19,11 @@ from pyspark.errors import (
 from kafka_pipeline.common.code.error_words import described
 from kafka_pipeline.common.code.fatal_stacks import fatal_stack
 from kafka_pipeline.common.code.user_frames import place_in_stack
-from kafka_pipeline.common.errors import shorten
+from kafka_pipeline.common.errors import ConfigError, shorten
+from kafka_pipeline.streams.sql.plan_calls import JavaError
+from kafka_pipeline.streams.sql.spec import EndedQueryError, QueryError, SparkLostError
 
+_OF_SPARK = (PySparkException, Py4JJavaError, JavaError)
 _LONGEST = 400
 _CONDITION = re.compile(r"^\[[A-Za-z_0-9.]+\]\s*")
 _FIRST_CONDITION = re.compile(r"(?:\A|Exception: |Error: )\[([A-Z][A-Z_0-9.]*)\]")
@@ -88,7 +93,7 @@ def without_values(error: Exception) -> str:
     """
     if isinstance(error, ParseException | AnalysisException):
         return one_line(error)
-    if not isinstance(error, PySparkException | Py4JJavaError):
+    if not isinstance(error, _OF_SPARK):
         return described(error, with_values=False)
     text = _text(error)
     if _PYTHON in text:
@@ -107,9 +112,9 @@ def without_values(error: Exception) -> str:
 
 def may_be_a_records_fault(error: Exception) -> bool:
     """Whether the query could succeed with another record; if not, Spark itself is failing."""
-    if isinstance(error, PythonException):
+    if isinstance(error, PythonException) or (isinstance(error, JavaError) and error.is_of_python):
         return "worker exited unexpectedly" not in str(error)
-    if not isinstance(error, PySparkException | Py4JJavaError):
+    if not isinstance(error, _OF_SPARK):
         return False
     text = _text(error).split("\n\tat ")[0]
     # An error about data may quote the data, and so contain any text.
@@ -121,7 +126,7 @@ def how_process_ended(error: Exception) -> str:
 
     Spark knows the stack of a fatal signal, but neither exit codes nor whether it was SIGKILL.
     """
-    if not isinstance(error, PySparkException | Py4JJavaError):
+    if not isinstance(error, _OF_SPARK):
         return ""
     text = _text(error)
     head, ended, rest = text.partition(_ENDED)
@@ -134,6 +139,35 @@ def how_process_ended(error: Exception) -> str:
         return "it exited, or got SIGKILL; Spark does not say which"
     name = _SIGNALS.get(fatal[1].strip(), "a fatal error")
     return name + place_in_stack(stack.lines)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn Spark's errors into `QueryError` and `SparkLostError`."""
+    try:
+        yield
+    except (QueryError, SparkLostError):
+        raise
+    except ConfigError as error:
+        raise QueryError(str(error), shown=error.shown) from error
+    except Exception as error:
+        if may_be_a_records_fault(error):
+            raise QueryError(one_line(error), shown=without_values(error)) from error
+        kind = type(error).__name__
+        raise SparkLostError(
+            f"{kind}: {one_line(error)}", shown=f"{kind}: {without_values(error)}"
+        ) from error
+
+
+@contextmanager
+def ends_found() -> Iterator[None]:
+    """Raise `EndedQueryError` if a Python function ends its process, which a record may explain."""
+    try:
+        yield
+    except Exception as error:
+        if how := how_process_ended(error):
+            raise EndedQueryError(f"ended the process: {how}") from error
+        raise
 
 
 def is_mistake(error: Exception) -> bool:
@@ -152,9 +186,8 @@ def _text(error: Exception) -> str:
     java = getattr(error, "java_exception", None)
     if java is None and not isinstance(error, ParseException | AnalysisException):
         java = getattr(error, "_origin", None)  # of the errors that PySpark has classes for
-    if java is None:
-        return str(error)
-    text, cause = str(java.toString()), java.getCause()
+    text = str(error) if java is None else str(java.toString())
+    cause = None if java is None else java.getCause()
     while cause is not None:
         if str(cause.getMessage()).startswith("["):
             text = str(cause.toString())

@@ -24,7 +24,7 @@ from kafka_pipeline.streams.sql.analyzed_groups import groups_of, is_grouped
 from kafka_pipeline.streams.sql.compiled_plan import CompiledPlan
 from kafka_pipeline.streams.sql.declared_groups import undeclared
 from kafka_pipeline.streams.sql.java_objects import items
-from kafka_pipeline.streams.sql.json_fields import JsonFields
+from kafka_pipeline.streams.sql.messages import translated
 from kafka_pipeline.streams.sql.output import shaped
 from kafka_pipeline.streams.sql.plan import (
     input_column,
@@ -33,7 +33,8 @@ from kafka_pipeline.streams.sql.plan import (
     with_column,
     with_time,
 )
-from kafka_pipeline.streams.sql.query_session import Analyzed, QuerySession, translated
+from kafka_pipeline.streams.sql.prepared_calls import Plans, QueryCalls
+from kafka_pipeline.streams.sql.query_session import Analyzed, QuerySession
 from kafka_pipeline.streams.sql.running import Running
 from kafka_pipeline.streams.sql.running_aggregation import RunningAggregation, RunningRetraction
 from kafka_pipeline.streams.sql.running_join import RunningJoin
@@ -123,7 +124,7 @@ class _Plan:
     """What the split needs; `None` without one, and if that needs nothing."""
 
 
-class RunningQuery(Running[_Plan]):
+class RunningQuery(Running[_Plan], QueryCalls):
     """See `SparkQuery`."""
 
     hidden = (pa.field(RECORD, pa.int64()),)
@@ -144,27 +145,15 @@ class RunningQuery(Running[_Plan]):
         """See `SparkQuery`. It stays the same for other rows of the tables."""
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of records that the query needs."""
-        return self.plan.compiled.columns
+    def is_fixed(self) -> bool:
+        """See `Running`."""
+        return self.plan.is_reusable and super().is_fixed
 
-    @property
-    def fields(self) -> JsonFields | None:
-        """See `SparkQuery`."""
-        return self.plan.compiled.fields
-
-    def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
-        """See `SparkQuery.run`."""
-        return self.run_compiled(lambda plan: plan.compiled, table, lookups)
-
-    def parts(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
-        """See `SparkQuery.parts`."""
-        return self.run_compiled(self._same_parts, table, lookups)
-
-    def _same_parts(self, plan: _Plan) -> CompiledPlan:
+    def named(self, plan: _Plan) -> Plans:
+        """See `Running`."""
         if plan.parts is None or plan.split != self.split:
-            raise SparkLostError("a table has changed, and the query gives other columns now")
-        return plan.parts
+            return {"run": plan.compiled}
+        return {"run": plan.compiled, "parts": plan.parts}
 
     def newest_plan(self) -> _Plan:
         """See `Running`; a plan that cannot be used twice is made again."""

@@ -9,8 +9,7 @@ import logging
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,8 +23,9 @@ from pyspark.sql.types import StructType
 
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.code.user_frames import place_of
-from kafka_pipeline.common.errors import ConfigError, as_exception
+from kafka_pipeline.common.errors import as_exception
 from kafka_pipeline.streams.spark.zone import new_session
+from kafka_pipeline.streams.sql.batch_server import QueryPlans
 from kafka_pipeline.streams.sql.catalyst import Catalyst, scala_object
 from kafka_pipeline.streams.sql.columns import (
     has_items,
@@ -37,12 +37,7 @@ from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.forbidden_functions import forbid_functions, require_known_options
 from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.json_fields import TYPES, JsonFields
-from kafka_pipeline.streams.sql.messages import (
-    how_process_ended,
-    may_be_a_records_fault,
-    one_line,
-    without_values,
-)
+from kafka_pipeline.streams.sql.messages import one_line, without_values
 from kafka_pipeline.streams.sql.output import finite_fields, require_plain_types
 from kafka_pipeline.streams.sql.plan import (
     in_one_partition,
@@ -52,14 +47,11 @@ from kafka_pipeline.streams.sql.plan import (
     require_given,
     used_places,
 )
-from kafka_pipeline.streams.sql.plan_runner import PlanRunner
 from kafka_pipeline.streams.sql.query_text import as_spark_reads
 from kafka_pipeline.streams.sql.spec import (
     COLUMNS,
-    EndedQueryError,
     QueryError,
     QuerySpec,
-    SparkLostError,
 )
 from kafka_pipeline.streams.sql.stage_rows import (
     READING,
@@ -119,14 +111,14 @@ Schema = str | StructType
 class Records:
     """The `rows` that the RDD of an input has: all columns of records, hidden ones too.
 
-    If they have all `fields` of JSON in place of `value`, `parse` has Spark read these.
+    If they have all `fields` of JSON in place of `value`, the plan of `parser` reads these.
     `fields_of_json` are the names of all fields, also where only Spark can read them. Rows of
     another stage may have its `columns`.
     """
 
     rows: pa.Schema
     fields: pa.Schema | None = None
-    parse: Callable[[pa.Table], pa.Table] | None = None
+    parser: Callable[[], CompiledPlan] | None = None
     columns: StructType | None = None
     fields_of_json: tuple[str, ...] = ()
 
@@ -182,15 +174,11 @@ class QuerySession:
         forbid_functions(self.java, jvm, is_text=bool(spec.query))
         self._entered = threading.local()
         self._tag = f"query {uuid.uuid4().hex}"
-        self._runner = PlanRunner(session, self.make, self._tag)
+        self.plans = QueryPlans(session, self._tag)
 
     def begin_planning(self) -> None:
-        """Have this thread plan and run with the query's session and settings."""
+        """Have this thread plan with the query's session, and with the settings of its plans."""
         self._activate(self.java)
-        self.enter_thread()
-
-    def enter_thread(self) -> None:
-        """Have this thread run plans with the query's settings."""
         if hasattr(self._entered, "done"):
             return
         self._entered.done = True
@@ -205,7 +193,7 @@ class QuerySession:
 
     def cancel(self) -> None:
         """End a call from another thread."""
-        self._runner.cancel()
+        self.plans.cancel()
 
     def analyzed(self, rows: Rows) -> Analyzed:
         """Return the analyzed plan of the query over these tables.
@@ -311,8 +299,8 @@ class QuerySession:
             else:
                 key, _, *others = self.records
                 rows = pa.schema([key, *fields, *others])
-                parse = partial(self._parse, schema)
-                self._records[name] = Records(rows, fields, parse, fields_of_json=names)
+                parser = partial(self._parser, schema)
+                self._records[name] = Records(rows, fields, parser, fields_of_json=names)
         return self._records[name]
 
     def _value(self, schema: Schema) -> Column:
@@ -331,10 +319,11 @@ class QuerySession:
         may_be_infinite = self.spec.is_lenient or not isinstance(schema, str)
         return records if may_be_infinite else finite_fields(records, len(others))
 
-    def _parse(self, schema: Schema, table: pa.Table) -> pa.Table:
-        """Have Spark read the values of records. The values of late ones are not looked at."""
+    def _parser(self, schema: Schema) -> CompiledPlan:
+        """Return the plan that reads the values of records, but for those of late ones."""
         name = _name_of(schema)
         if name not in self._parsers:
+            self.begin_planning()
             self.begin_planning()
             raw = self.empty(self.records)
             rdd_id = _rdd_id(raw)
@@ -344,7 +333,7 @@ class QuerySession:
             frame = self._parsed(raw, schema)
             plan = frame._jdf.queryExecution().sparkPlan()
             self._parsers[name] = self.compiled(frame, plan, {rdd_id: (INPUT, self.records)})
-        return self._parsers[name].run(table)
+        return self._parsers[name]
 
     def _view_of_topic(self, name: str) -> int:
         """Make the view of a table that follows a topic, and return the id of its RDD."""
@@ -429,7 +418,7 @@ class QuerySession:
         require_by_record(node, input_id, others)
         require_planned_joins(node, input_id, ids.values())
         partitions = [leaf.partitions()[0] for leaf in made.values()]
-        results = self._runner.results(frame._jdf.toArrowBatchRdd(node), partitions)
+        results = self.plans.add(frame._jdf.toArrowBatchRdd(node), partitions)
         schema = None if records is None else records.fields
         fields = [] if schema is None else [name for name in used if name in schema.names]
         return CompiledPlan(
@@ -438,7 +427,7 @@ class QuerySession:
             to_arrow_schema(frame.schema, timezone="UTC"),
             results,
             JsonFields(schema, tuple(fields)) if schema is not None and fields else None,
-            None if records is None else records.parse,
+            None if records is None else records.parser,
         )
 
     def scan(self, rdd: Any, like: Any, columns: Sequence[Any]) -> Any:
@@ -527,35 +516,6 @@ class QuerySession:
                 f"{spec.function} returns a {type(frame).__name__}: it must return a DataFrame"
             )
         return frame._jdf.queryExecution().analyzed()
-
-
-@contextmanager
-def translated() -> Iterator[None]:
-    """Turn Spark's errors into `QueryError` and `SparkLostError`."""
-    try:
-        yield
-    except (QueryError, SparkLostError):
-        raise
-    except ConfigError as error:
-        raise QueryError(str(error), shown=error.shown) from error
-    except Exception as error:
-        if may_be_a_records_fault(error):
-            raise QueryError(one_line(error), shown=without_values(error)) from error
-        kind = type(error).__name__
-        raise SparkLostError(
-            f"{kind}: {one_line(error)}", shown=f"{kind}: {without_values(error)}"
-        ) from error
-
-
-@contextmanager
-def ends_found() -> Iterator[None]:
-    """Raise `EndedQueryError` if a Python function ends its process, which a record may explain."""
-    try:
-        yield
-    except Exception as error:
-        if how := how_process_ended(error):
-            raise EndedQueryError(f"ended the process: {how}") from error
-        raise
 
 
 def _parse(parser: Any, query: str) -> Any:

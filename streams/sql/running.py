@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, Generic, TypeVar
 
 import pyarrow as pa
@@ -12,9 +12,10 @@ from pyspark.sql import SparkSession
 
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.streams.spark.zone import new_session
-from kafka_pipeline.streams.sql.compiled_plan import CompiledPlan
-from kafka_pipeline.streams.sql.query_session import QuerySession, ends_found, translated
-from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
+from kafka_pipeline.streams.sql.messages import translated
+from kafka_pipeline.streams.sql.prepared_calls import Plans, PreparedCalls
+from kafka_pipeline.streams.sql.query_session import QuerySession
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from kafka_pipeline.streams.sql.tables import GlobalRows, Rows, SharedTables, Tables
 
 P = TypeVar("P")
@@ -22,7 +23,7 @@ P = TypeVar("P")
 logger = structlog.get_logger()
 
 
-class Running(ABC, Generic[P]):
+class Running(PreparedCalls, Generic[P]):
     """A query that was planned once, as a `P`, and again whenever its tables have other rows."""
 
     hidden: ClassVar[Sequence[pa.Field]] = ()
@@ -54,6 +55,37 @@ class Running(ABC, Generic[P]):
         Raises `QueryError` if there is none.
         """
 
+    @abstractmethod
+    def named(self, plan: P) -> Plans:
+        """Return the plans that calls run."""
+
+    @property
+    def known_plans(self) -> Plans:
+        """See `PreparedCalls`."""
+        return self.named(self.plan)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether `newest_plans` are always the same."""
+        spec = self.work.spec
+        return not spec.global_tables and not any(
+            table.get("refresh_s") for table in spec.all_tables.values()
+        )
+
+    def newest_plans(self) -> Plans:
+        """See `PreparedCalls`. Raises `QueryError` and `SparkLostError`."""
+        with translated():
+            return self.named(self.newest_plan())
+
+    @property
+    def socket_path(self) -> str:
+        """See `QueryPlans`."""
+        return self.work.plans.socket_path
+
+    def ask(self, request: bytes | memoryview) -> memoryview:
+        """See `Ask`."""
+        return self.work.plans.ask(request)
+
     def require_same_state(self, plan: P) -> None:
         """Raise `QueryError` if another plan cannot go on with the state of this one."""
 
@@ -70,21 +102,6 @@ class Running(ABC, Generic[P]):
             except QueryError as error:
                 logger.warning("query keeps the old rows of its tables", reason=error.shown)
         return self.plan
-
-    def run_compiled(
-        self,
-        chosen: Callable[[P], CompiledPlan],
-        table: pa.Table,
-        lookups: Mapping[str, pa.Table] = {},
-    ) -> pa.Table:
-        """Run a part of the newest plan. Raises `QueryError` and `SparkLostError`."""
-        with translated():
-            self.work.enter_thread()
-            compiled = chosen(self.newest_plan())
-            if compiled.lacks_columns(table):
-                raise SparkLostError("a table has changed, and the query needs other columns now")
-            with ends_found():
-                return compiled.run(table, lookups)
 
     def replace(self, name: str, rows: pa.Table) -> None:
         """See `SparkQuery.replace`."""

@@ -8,7 +8,7 @@ keeps nothing itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar
@@ -24,11 +24,10 @@ from kafka_pipeline.streams.sql.catalyst import Catalyst, scala_object
 from kafka_pipeline.streams.sql.columns import MOMENT
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.java_objects import items
-from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.kept_distinct_plan import filled_with
 from kafka_pipeline.streams.sql.output import require_plain_type, shaped
 from kafka_pipeline.streams.sql.plan import id_of, input_column, kind, require_all_inputs
-from kafka_pipeline.streams.sql.query_session import translated
+from kafka_pipeline.streams.sql.prepared_calls import AggregationCalls, Plans
 from kafka_pipeline.streams.sql.ranked_plan import (
     SORTING,
     ranked_merge,
@@ -70,7 +69,7 @@ class _Plan:
     merge: CompiledPlan
 
 
-class RunningAggregation(Running[_Plan]):
+class RunningAggregation(Running[_Plan], AggregationCalls):
     """See `Aggregation`."""
 
     hidden: ClassVar[Sequence[pa.Field]] = (
@@ -80,29 +79,13 @@ class RunningAggregation(Running[_Plan]):
     )
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """See `Aggregation`."""
-        return self.plan.partial.columns
-
-    @property
-    def fields(self) -> JsonFields | None:
-        """See `Aggregation`."""
-        return self.plan.partial.fields
-
-    @property
     def shape(self) -> StateShape:
         """See `Aggregation`."""
         return self.plan.shape
 
-    def partial(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
-        """See `Aggregation`."""
-        return self.run_compiled(lambda plan: plan.partial, table, lookups)
-
-    def merge(self, rows: pa.Table) -> pa.Table:
-        """See `Aggregation`."""
-        with translated():
-            self.work.enter_thread()
-            return self.newest_plan().merge.run(rows)
+    def named(self, plan: _Plan) -> Plans:
+        """See `Running`."""
+        return {"partial": plan.partial, "merge": plan.merge}
 
     def require_same_state(self, plan: _Plan) -> None:
         """See `Running`."""

@@ -5,7 +5,7 @@ The caller keeps the rows, and finds the pairs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +18,9 @@ from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.join_bounds import EXAMPLE
 from kafka_pipeline.streams.sql.join_shape import EQUAL, PAIR, RECORD, SIDES, JoinShape
-from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.output import as_columns, shaped
 from kafka_pipeline.streams.sql.plan import require_narrow, with_column, with_time
+from kafka_pipeline.streams.sql.prepared_calls import JoinCalls, Plans
 from kafka_pipeline.streams.sql.query_session import Analyzed
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.running import Running
@@ -36,43 +36,20 @@ class _Plan:
     results: CompiledPlan
 
 
-class RunningJoin(Running[_Plan]):
+class RunningJoin(Running[_Plan], JoinCalls):
     """See `StreamJoin`."""
 
     hidden = (pa.field(RECORD, pa.int64()),)
-
-    @property
-    def columns(self) -> tuple[Sequence[str], Sequence[str]]:
-        """See `StreamJoin`."""
-        left, right = (side.columns for side in self.plan.sides)
-        return left, right
-
-    @property
-    def fields(self) -> tuple[JsonFields | None, JsonFields | None]:
-        """See `StreamJoin`."""
-        left, right = (side.fields for side in self.plan.sides)
-        return left, right
 
     @property
     def shape(self) -> JoinShape:
         """See `StreamJoin`."""
         return self.plan.shape
 
-    def left(self, records: pa.Table) -> pa.Table:
-        """See `StreamJoin`."""
-        return self.run_compiled(lambda plan: plan.sides[0], records)
-
-    def right(self, records: pa.Table) -> pa.Table:
-        """See `StreamJoin`."""
-        return self.run_compiled(lambda plan: plan.sides[1], records)
-
-    def matches(self, pairs: pa.Table) -> pa.Table:
-        """See `StreamJoin`."""
-        return self.run_compiled(lambda plan: plan.matches, pairs)
-
-    def results(self, pairs: pa.Table) -> pa.Table:
-        """See `StreamJoin`."""
-        return self.run_compiled(lambda plan: plan.results, pairs)
+    def named(self, plan: _Plan) -> Plans:
+        """See `Running`."""
+        left, right = plan.sides
+        return {"left": left, "right": right, "matches": plan.matches, "results": plan.results}
 
     def require_same_state(self, plan: _Plan) -> None:
         """See `Running`."""

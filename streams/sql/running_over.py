@@ -12,10 +12,10 @@ import pyarrow as pa
 from kafka_pipeline.streams.sql.analyzed_over import OverQuery, over_query
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.java_objects import items
-from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.output import shaped
 from kafka_pipeline.streams.sql.over_shape import ORIGIN, PLACE, OverShape
 from kafka_pipeline.streams.sql.plan import require_all_inputs, with_column, with_time
+from kafka_pipeline.streams.sql.prepared_calls import OverCalls, Plans
 from kafka_pipeline.streams.sql.ranked_plan import SORTING
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.running import Running
@@ -30,31 +30,17 @@ class _Plan:
     results: CompiledPlan
 
 
-class RunningOver(Running[_Plan]):
+class RunningOver(Running[_Plan], OverCalls):
     """See `PreparedOver`."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """See `PreparedOver`."""
-        return self.plan.rows.columns
-
-    @property
-    def fields(self) -> JsonFields | None:
-        """See `PreparedOver`."""
-        return self.plan.rows.fields
 
     @property
     def shape(self) -> OverShape:
         """See `PreparedOver`."""
         return self.plan.shape
 
-    def rows(self, records: pa.Table) -> pa.Table:
-        """See `PreparedOver`."""
-        return self.run_compiled(lambda plan: plan.rows, records)
-
-    def results(self, rows: pa.Table) -> pa.Table:
-        """See `PreparedOver`."""
-        return self.run_compiled(lambda plan: plan.results, rows)
+    def named(self, plan: _Plan) -> Plans:
+        """See `Running`."""
+        return {"rows": plan.rows, "results": plan.results}
 
     def require_same_state(self, plan: _Plan) -> None:
         """See `Running`."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +101,24 @@ def test_nobody_else_may_read_what_spark_writes_to_the_disk(queries: Queries) ->
     assert any(path.name.startswith("rdd_") for path in files)
     assert not any(written in path.read_bytes() for path in files)
     spilled.unpersist()
+
+
+AS_ANOTHER_USER = """
+import os, socket, sys
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+socket.socket(socket.AF_UNIX).connect(sys.argv[1])
+"""
+
+
+def test_nobody_else_may_have_spark_run_plans(queries: Queries) -> None:
+    query = queries.open(QuerySpec("SELECT key, value FROM input"))
+    path = Path(query.socket_path)  # type: ignore[attr-defined]
+    query.close()
+    assert path.is_socket()
+    assert (path.parent.stat().st_mode & 0o777, path.parent.stat().st_uid) == (0o700, os.getuid())
+    if os.getuid() == 0:
+        command = [sys.executable, "-c", AS_ANOTHER_USER, str(path)]
+        done = subprocess.run(command, cwd="/", capture_output=True, text=True)
+        assert "PermissionError" in done.stderr

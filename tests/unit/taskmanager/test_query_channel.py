@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,56 +17,77 @@ from kafka_pipeline.common.config.references import HostReferences
 from kafka_pipeline.common.config.secret_settings import SecretSettings
 from kafka_pipeline.common.errors import ConfigError, OwnError
 from kafka_pipeline.common.pipelines.specs import JoinSpec, WindowSpec
+from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.join_shape import JoinShape
 from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.over_shape import OverShape
+from kafka_pipeline.streams.sql.plan_calls import PlanInJvm
 from kafka_pipeline.streams.sql.spec import EndedQueryError, QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.streams.sql.split_results import Member, SplitResults
 from kafka_pipeline.streams.sql.state_shape import StateShape
 from kafka_pipeline.taskmanager import query_channel
 from kafka_pipeline.taskmanager.query_channel import QueryServer, RemoteQueries, RemoteQuery
+from tests.fake_jvm import CANCELLED, FAILED, FakeJvm, answered
 
 KEY = b"secret"
 TIMEOUT_S = 30
 TABLE = pa.table({"value": ["a", "b"]})
-
-
+REJECTED = pa.table({"value": ["rejected"]})
 FIELDS = JsonFields(pa.schema([("a", pa.int32()), ("b", pa.string())]), ("b",))
 
 
-class Running:
-    """Returns its records twice, and fails if the first value asks for it."""
+class Served:
+    """A query with plans for some calls."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, spec: QuerySpec, jvm: FakeJvm, socket_path: str, calls: tuple[str, ...]
+    ) -> None:
+        self._spec = spec
+        self._jvm = jvm
+        self._calls = calls
+        self.socket_path = socket_path
         self.began = threading.Event()
         self.cancelled = threading.Event()
         self.closed = threading.Event()
-        self.lookups: Mapping[str, pa.Table] = {}
         self.replaced: list[tuple[str, pa.Table]] = []
+        self.is_fixed = not spec.global_tables
+        self.fails: Exception | None = None
+        self.plan_again()
 
-    def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
-        self.lookups = lookups
-        first = table["value"][0].as_py()
+    def plan_again(self) -> None:
+        """Make other plans, whose ids are the names of their calls and a number."""
+        number = len(self.replaced)
+        self.known_plans = {name: self._plan(f"{name}{number}") for name in self._calls}
+
+    def _plan(self, id_: str) -> CompiledPlan:
+        leaves = {INPUT: TABLE.schema, "b": TABLE.schema}
+        has_parser = self._spec.format == "json" and id_ != "parser"
+        parser = partial(self._plan, "parser") if has_parser else None
+        plan = PlanInJvm(id_, self.ask)
+        return CompiledPlan(("value",), leaves, TABLE.schema, plan, FIELDS, parser)
+
+    def newest_plans(self) -> dict[str, CompiledPlan]:
+        if self.fails is not None:
+            raise self.fails
+        return self.known_plans
+
+    def ask(self, request: bytes | memoryview) -> memoryview:
+        return self._jvm.ask(request)
+
+    def instead(self, batch: bytes) -> bytes | None:
         self.began.set()
-        if first == "hangs":
+        if b"hangs" in batch:
             assert self.cancelled.wait(TIMEOUT_S)
-            raise SparkLostError("cancelled")
-        if first == "rejected":
-            raise QueryError("no good")
-        if first == "quoted":
-            raise QueryError("4111 is no good", shown="no good")
-        if first == "ended":
-            raise EndedQueryError("ended the process")
-        if first == "lost":
-            raise SparkLostError("4111 is lost", shown="lost")
-        if first == "unexpected":
-            raise ValueError("what")
-        return pa.concat_tables([table, table])
+            return answered(CANCELLED, b"interrupted")
+        if b"rejected" in batch:
+            return answered(FAILED, b"a.OddException: [DIVIDE_BY_ZERO] no good 4111 SQLSTATE: 22")
+        return None
 
     def replace(self, name: str, rows: pa.Table) -> None:
         if name == "unknown":
             raise QueryError("no such table")
         self.replaced.append((name, rows))
+        self.plan_again()
 
     def cancel(self) -> None:
         self.cancelled.set()
@@ -73,17 +97,6 @@ class Running:
 
 
 SPLIT = SplitResults((Member("b", "c"), Member("__members_1")), True, False, ("b", "__record"))
-
-
-class Doubling(Running):
-    """A query."""
-
-    columns = ("value",)
-    fields = FIELDS
-    split = SPLIT
-
-    def parts(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
-        return self.run(table, lookups).slice(0, 1)
 
 
 SHAPE = StateShape(
@@ -105,47 +118,12 @@ SHAPE = StateShape(
 )
 
 
-class Grouping(Doubling):
-    """A query with GROUP BY that makes rows of records, and one row of rows."""
-
-    shape = SHAPE
-
-    def partial(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
-        return self.run(table, lookups)
-
-    def merge(self, rows: pa.Table) -> pa.Table:
-        return rows.slice(0, 1)
-
-
 JOIN_SHAPE = JoinShape(
     rows=(pa.schema([("left0", pa.string())]), pa.schema([("right0", pa.int64())])),
     join=JoinSpec(left="a", right="b", keeps=("left",), before_ms=5, after_ms=-3),
     is_checked=True,
     columns=(["key string"], ["n bigint"]),
 )
-
-
-class Joining(Running):
-    """A join of two inputs that says what it was asked for."""
-
-    columns = (["key"], ["value"])
-    fields = (None, FIELDS)
-    shape = JOIN_SHAPE
-
-    def left(self, records: pa.Table) -> pa.Table:
-        return self._named("left", records)
-
-    def right(self, records: pa.Table) -> pa.Table:
-        return self._named("right", records)
-
-    def matches(self, pairs: pa.Table) -> pa.Table:
-        return self._named("matches", pairs)
-
-    def results(self, pairs: pa.Table) -> pa.Table:
-        return self._named("results", pairs)
-
-    def _named(self, name: str, table: pa.Table) -> pa.Table:
-        return self.run(table).append_column("call", [[name] * 2 * len(table)])
 
 
 OVER_SHAPE = OverShape(
@@ -158,65 +136,51 @@ OVER_SHAPE = OverShape(
 )
 
 
-class Framing(Running):
-    """A query with `OVER (…)` that says what it was asked for."""
-
-    columns = ("key", "value")
-    fields = FIELDS
-    shape = OVER_SHAPE
-
-    def rows(self, records: pa.Table) -> pa.Table:
-        return self.run(records).append_column("call", [["rows"] * 2 * len(records)])
-
-    def results(self, rows: pa.Table) -> pa.Table:
-        return self.run(rows).append_column("call", [["results"] * 2 * len(rows)])
-
-
 class FakeQueries:
     """Opens a query, or fails if its text asks for it."""
 
-    def __init__(self) -> None:
-        self.opened: list[tuple[QuerySpec, Running]] = []
+    def __init__(self, socket_path: str) -> None:
+        self.jvm = FakeJvm()
+        self._socket_path = socket_path
+        self.opened: list[tuple[QuerySpec, Any]] = []
         self.opened_one = threading.Event()
         self.answers = threading.Event()
         self.answers.set()
 
-    def open_aggregation(self, spec: QuerySpec) -> Grouping:
-        if spec.query == "refused":
-            raise QueryError("it sorts")
-        query = Grouping()
-        self.opened.append((spec, query))
-        return query
-
-    def open_join(self, spec: QuerySpec) -> Joining:
-        if spec.query == "refused":
-            raise QueryError("it sorts")
-        query = Joining()
-        self.opened.append((spec, query))
-        return query
-
-    def open_over(self, spec: QuerySpec) -> Framing:
-        if spec.query == "refused":
-            raise QueryError("it sorts")
-        query = Framing()
-        self.opened.append((spec, query))
-        return query
-
-    def open(self, spec: QuerySpec) -> Doubling:
-        assert self.answers.wait(TIMEOUT_S)
+    def _opened(self, spec: QuerySpec, *calls: str, **others: object) -> Any:
         if spec.query == "refused":
             raise QueryError("it sorts")
         if spec.query == "lost":
             raise SparkLostError("no JVM")
-        query = Doubling()
+        query: Any = Served(spec, self.jvm, self._socket_path, calls)
+        query.__dict__.update(others)
+        if not self.opened:  # what is hung in belongs to the first query of a test
+            self.jvm.instead = query.instead
         self.opened.append((spec, query))
         self.opened_one.set()
         return query
 
+    def open_aggregation(self, spec: QuerySpec) -> Any:
+        return self._opened(spec, "partial", "merge", shape=SHAPE)
 
-@pytest.fixture
-def queries() -> FakeQueries:
-    return FakeQueries()
+    def open_join(self, spec: QuerySpec) -> Any:
+        return self._opened(spec, "left", "right", "matches", "results", shape=JOIN_SHAPE)
+
+    def open_over(self, spec: QuerySpec) -> Any:
+        return self._opened(spec, "rows", "results", shape=OVER_SHAPE)
+
+    def open(self, spec: QuerySpec) -> Any:
+        assert self.answers.wait(TIMEOUT_S)
+        return self._opened(spec, "run", "parts", split=SPLIT)
+
+
+@pytest.fixture(params=["of one host", "of a cluster"])
+def queries(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FakeQueries]:
+    """Queries whose batches go to the JVM directly, or by way of the driver."""
+    path = tmp_path / "batches"
+    made = FakeQueries(str(path) if request.param == "of one host" else "")
+    with made.jvm.listen(path):
+        yield made
 
 
 @pytest.fixture
@@ -240,7 +204,8 @@ def test_query_runs_in_the_driver_and_its_output_comes_back(
     query = remote.open(spec)
     assert (query.columns, query.fields, query.split) == (("value",), FIELDS, SPLIT)
     assert query.run(TABLE)["value"].to_pylist() == ["a", "b", "a", "b"]
-    assert query.parts(TABLE)["value"].to_pylist() == ["a"]
+    assert len(query.parts(TABLE)) == 4
+    assert [id_ for id_, _, _ in queries.jvm.asked] == ["run0", "parts0"]
     large = pa.table({"value": ["x" * 100] * 100_000})
     assert len(query.run(large)) == 200_000
     ((found, running),) = queries.opened
@@ -267,9 +232,10 @@ def test_query_with_groups_makes_rows_and_merges_them(
     query = remote.open_aggregation(QuerySpec("SELECT"))
     assert (query.columns, query.fields, query.shape) == (("value",), FIELDS, SHAPE)
     assert query.partial(TABLE)["value"].to_pylist() == ["a", "b", "a", "b"]
-    assert query.merge(TABLE)["value"].to_pylist() == ["a"]
-    with pytest.raises(QueryError, match=r"^no good$"):
-        query.partial(pa.table({"value": ["rejected"]}))
+    assert len(query.merge(TABLE)) == 4
+    assert [id_ for id_, _, _ in queries.jvm.asked] == ["partial0", "merge0"]
+    with pytest.raises(QueryError, match=r"^no good 4111$"):
+        query.partial(REJECTED)
     query.close()
     assert queries.opened[0][1].closed.wait(TIMEOUT_S)
     with pytest.raises(QueryError, match=r"^it sorts$"):
@@ -280,14 +246,13 @@ def test_join_makes_rows_of_both_sides_and_results_of_pairs(
     queries: FakeQueries, remote: RemoteQueries
 ) -> None:
     query = remote.open_join(QuerySpec("SELECT"))
-    assert (query.columns, query.shape) == ((["key"], ["value"]), JOIN_SHAPE)
-    assert query.fields == (None, FIELDS)
+    assert (query.columns, query.shape) == ((("value",), ("value",)), JOIN_SHAPE)
+    assert query.fields == (FIELDS, FIELDS)
     for name in ("left", "right", "matches", "results"):
-        found = getattr(query, name)(TABLE)
-        assert found["value"].to_pylist() == ["a", "b", "a", "b"]
-        assert found["call"].to_pylist() == [name] * 4
-    with pytest.raises(QueryError, match=r"^no good$"):
-        query.results(pa.table({"value": ["rejected"]}))
+        assert getattr(query, name)(TABLE)["value"].to_pylist() == ["a", "b", "a", "b"]
+        assert queries.jvm.asked[-1][0] == f"{name}0"
+    with pytest.raises(QueryError, match=r"^no good 4111$"):
+        query.results(REJECTED)
     query.close()
     assert queries.opened[0][1].closed.wait(TIMEOUT_S)
     with pytest.raises(QueryError, match=r"^it sorts$"):
@@ -298,11 +263,10 @@ def test_over_makes_rows_of_records_and_results_of_rows(
     queries: FakeQueries, remote: RemoteQueries
 ) -> None:
     query = remote.open_over(QuerySpec("SELECT"))
-    assert (query.columns, query.fields, query.shape) == (("key", "value"), FIELDS, OVER_SHAPE)
+    assert (query.columns, query.fields, query.shape) == (("value",), FIELDS, OVER_SHAPE)
     for name in ("rows", "results"):
-        found = getattr(query, name)(TABLE)
-        assert found["value"].to_pylist() == ["a", "b", "a", "b"]
-        assert found["call"].to_pylist() == [name] * 4
+        assert getattr(query, name)(TABLE)["value"].to_pylist() == ["a", "b", "a", "b"]
+        assert queries.jvm.asked[-1][0] == f"{name}0"
     query.close()
     assert queries.opened[0][1].closed.wait(TIMEOUT_S)
     with pytest.raises(QueryError, match=r"^it sorts$"):
@@ -310,14 +274,12 @@ def test_over_makes_rows_of_records_and_results_of_rows(
 
 
 def test_rows_of_tables_come_with_the_records(queries: FakeQueries, remote: RemoteQueries) -> None:
-    lookups = {"b": pa.table({"key": ["k"], "value": ["v"]}), "a": TABLE.slice(0, 0)}
     query = remote.open(QuerySpec("SELECT"))
-    assert len(query.run(TABLE, lookups)) == 4
+    assert len(query.run(TABLE, {"b": TABLE.slice(1), "other": TABLE})) == 4
     grouping = remote.open_aggregation(QuerySpec("SELECT"))
-    assert len(grouping.partial(TABLE, {"a": TABLE})) == 4
-    assert [running.lookups for _, running in queries.opened] == [lookups, {"a": TABLE}]
+    assert len(grouping.partial(TABLE, {"b": TABLE})) == 4
     query.run(TABLE)
-    assert queries.opened[0][1].lookups == {}
+    assert [leaves for _, _, leaves in queries.jvm.asked] == [[1, 1], [1, 1], [1, 0]]
 
 
 def test_global_tables_are_replaced(queries: FakeQueries, remote: RemoteQueries) -> None:
@@ -377,33 +339,69 @@ def test_whoever_waits_for_a_query_may_give_up(
 
 def test_batch_that_is_rejected_leaves_the_query_open(remote: RemoteQueries) -> None:
     query = remote.open(QuerySpec("1"))
-    with pytest.raises(QueryError, match=r"^no good$"):
-        query.run(pa.table({"value": ["rejected"]}))
+    with pytest.raises(QueryError, match=r"^no good 4111$") as raised:
+        query.run(REJECTED)
+    assert raised.value.shown == "DIVIDE_BY_ZERO"
     assert len(query.run(TABLE)) == 4
     query.close()
 
 
-def test_unexpected_error_is_no_records_fault(remote: RemoteQueries) -> None:
-    query = remote.open(QuerySpec("1"))
+CHANGING = QuerySpec("1", global_tables={"t": ""})
+
+
+def test_plans_for_other_rows_of_tables_run_from_then_on(
+    queries: FakeQueries, remote: RemoteQueries
+) -> None:
+    for spec in (QuerySpec("1"), CHANGING):
+        query = remote.open(spec)
+        query.run(TABLE)
+        query.run(TABLE)
+        query.replace("t", TABLE)
+        query.run(TABLE)
+        query.close()
+    ids = [id_ for id_, _, _ in queries.jvm.asked]
+    assert ids == ["run0", "run0", "run0", "run0", "run0", "run1"]
+
+
+def test_values_that_only_spark_reads_are_parsed_by_a_plan_of_its_own(
+    queries: FakeQueries, remote: RemoteQueries
+) -> None:
+    query = remote.open(QuerySpec("1", format="json"))
+    for _ in range(2):
+        assert len(query.run(TABLE)) == 8
+    ids = [id_ for id_, _, _ in queries.jvm.asked]
+    assert ids == ["parser", "run0", "parser", "run0"]
+    query.run(pa.table({"b": ["x"]}))
+    assert len(queries.jvm.asked) == 5
+
+
+def test_unexpected_error_is_no_records_fault(queries: FakeQueries, remote: RemoteQueries) -> None:
+    query = remote.open(CHANGING)
+    queries.opened[0][1].fails = ValueError("what")
     with pytest.raises(SparkLostError, match="ValueError: what"):
-        query.run(pa.table({"value": ["unexpected"]}))
+        query.run(TABLE)
     query.close()
 
 
 @pytest.mark.parametrize(
-    ("value", "kind", "words", "shown"),
+    ("error", "words", "shown"),
     [
-        ("quoted", QueryError, "4111 is no good", "no good"),
-        ("ended", EndedQueryError, "ended the process", "ended the process"),
-        ("lost", SparkLostError, "SparkLostError: 4111 is lost", "SparkLostError: lost"),
+        (QueryError("4111 is no good", shown="no good"), "4111 is no good", "no good"),
+        (EndedQueryError("ended the process"), "ended the process", "ended the process"),
+        (
+            SparkLostError("4111 is lost", shown="lost"),
+            "SparkLostError: 4111 is lost",
+            "SparkLostError: lost",
+        ),
     ],
 )
 def test_errors_come_with_and_without_what_they_quote(
-    remote: RemoteQueries, value: str, kind: type[OwnError], words: str, shown: str
+    queries: FakeQueries, remote: RemoteQueries, error: OwnError, words: str, shown: str
 ) -> None:
-    query = remote.open(QuerySpec("1"))
-    with pytest.raises(kind) as raised:
-        query.run(pa.table({"value": [value]}))
+    query = remote.open(CHANGING)
+    queries.opened[0][1].fails = error
+    with pytest.raises(type(error)) as raised:
+        query.run(TABLE)
     assert (str(raised.value), raised.value.shown) == (words, shown)
     query.close()
 
@@ -451,7 +449,7 @@ def test_query_that_takes_long_for_a_worker_that_waits_is_not_cancelled(
 
 
 def test_driver_that_is_gone_fails_the_task_and_no_record(remote: RemoteQueries) -> None:
-    query = remote.open(QuerySpec("1"))
+    query = remote.open(CHANGING)
     query._connection.close()
     with pytest.raises(SparkLostError, match="the driver is gone"):
         query.run(TABLE)

@@ -11,6 +11,7 @@ from kafka_pipeline.streams.sql.messages import (
     one_line,
     without_values,
 )
+from kafka_pipeline.streams.sql.plan_calls import JavaError
 
 FAILURE = "Job aborted due to stage failure: Task 0 in stage 7.0 failed 1 times: "
 
@@ -32,6 +33,7 @@ FAILURE = "Job aborted due to stage failure: Task 0 in stage 7.0 failed 1 times:
 )
 def test_failure_of_spark_is_not_the_fault_of_a_record(text: str) -> None:
     assert not may_be_a_records_fault(PySparkException(FAILURE + text))
+    assert not may_be_a_records_fault(JavaError(FAILURE + text, is_of_python=False))
 
 
 @pytest.mark.parametrize(
@@ -45,9 +47,11 @@ def test_failure_of_spark_is_not_the_fault_of_a_record(text: str) -> None:
         PySparkException("[USER_RAISED_EXCEPTION] flight was cancelled SQLSTATE: P0001"),
         PySparkException(FAILURE + "java.lang.NullPointerException"),
         PythonException("Traceback (most recent call last):\nValueError: Too many open files?"),
+        JavaError("a.B: Traceback …\nValueError: Too many open files?", is_of_python=True),
+        JavaError("a.B: [DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012", is_of_python=False),
     ],
 )
-def test_failure_on_data_may_be_the_fault_of_a_record(error: PySparkException) -> None:
+def test_failure_on_data_may_be_the_fault_of_a_record(error: Exception) -> None:
     assert may_be_a_records_fault(error)
 
 
