@@ -37,7 +37,7 @@ import py4j.Gateway;
 /**
  * Runs plans for those who connect to a Unix socket, each connection on a thread of its own.
  *
- * Whoever may enter the socket's folder may run them. `plan_calls.py` has the format. With a local
+ * Anyone who may enter the socket's folder may run them. `plan_calls.py` has the format. With a local
  * master, a plan is computed in the thread that serves the connection, as a task of Spark would be,
  * but without a job; otherwise, by a job.
  *
@@ -91,7 +91,7 @@ public final class BatchServer {
                 try {
                     start(new Connection(this.server, this.listening.accept()), "batch");
                 } catch (Throwable error) {
-                    // Such as too many open files or threads. Whoever waits is served later.
+                    // Such as too many open files or threads. Those who wait are served later.
                     try {
                         Thread.sleep(1000L);
                     } catch (InterruptedException ended) {
