@@ -126,7 +126,8 @@ class PipelineProcessor:
     yet matched against the cluster's topics. `stores` are those that its tasks restore from state
     topics. `sources` has the sources with settings, by their names in `from_`. `meetings` is `None`
     if unknown: then any topics may meet. `looked_up` has those of `from_` whose records only change
-    what others look up, so that they say nothing about event time. `gives` has the kinds of what
+    what others look up, so that they say nothing about event time. With `chooses_topics`, its code
+    also writes topics that nobody else knows. `gives` has the kinds of what
     goes to those of `to` that do not get plain records. The rows in internal topics count as plain
     records, and so does all that a version of an earlier engine gives.
     """
@@ -142,6 +143,7 @@ class PipelineProcessor:
     sources: Mapping[str, SourceSpec] = field(default_factory=dict, hash=False)
     meetings: tuple[Meeting, ...] | None = None
     looked_up: tuple[Name, ...] = ()
+    chooses_topics: bool = False
     gives: Mapping[Name, ArcKind] = field(default_factory=dict, hash=False)
 
     @property

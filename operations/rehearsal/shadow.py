@@ -85,7 +85,7 @@ def shadow_pipeline(pipeline: Pipeline, live: Config) -> Pipeline:
 
     Sources stay the same, also those that the pipeline writes itself: its readers read what the
     job writes there. Raises `ConfigError` if the name of a sink is too long, if a node group
-    writes what it reads, or if a processor writes a table.
+    writes what it reads, or if a processor writes a table, or topics that only its code knows.
     """
     arcs = pipeline.arcs
 
@@ -94,6 +94,11 @@ def shadow_pipeline(pipeline: Pipeline, live: Config) -> Pipeline:
             raise ConfigError(
                 f"{processor.id} writes a table: a rehearsal would write it too. Rehearse the "
                 "pipeline without it"
+            )
+        if processor.chooses_topics:
+            raise ConfigError(
+                f"a function of {processor.id} chooses the topics of results, so a rehearsal would "
+                "write to those of the job: name them by `topics`, where the function is given"
             )
         for name in {*processor.from_}.intersection(processor.to) - {*processor.internal_topics}:
             raise ConfigError(

@@ -292,6 +292,7 @@ class Stream(Generic[K, V]):
         self,
         topic: str | Callable[[Record[K, V]], str],
         *,
+        topics: Sequence[str] = (),
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
         partitioner: StreamPartitioner[K, V]
@@ -301,9 +302,11 @@ class Stream(Generic[K, V]):
     ) -> None:
         """Write the stream to a topic, or to the one that `topic(record)` returns.
 
-        Without a partitioner, the key decides the partition as in the Java clients.
+        Such a function returns one of the `topics`; any other name rejects the record. Without
+        them, it returns any topic that exists. Without a partitioner, the key decides the partition
+        as in the Java clients.
         """
-        operation = WriteTopic(topic, partitioner)
+        operation = WriteTopic(topic, partitioner, topics)
         self.next(operation, name, key_serde=key_serde, value_serde=value_serde)
 
     def repartition(

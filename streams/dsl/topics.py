@@ -51,6 +51,7 @@ class WriteTopic(Operation):
 
     topic: str | TopicChooser
     partitioner: StreamPartitioner[Any, Any] | PartitionFunction | None
+    topics: Sequence[str]
 
     @property
     def writes_topic(self) -> str:
@@ -63,6 +64,7 @@ class WriteTopic(Operation):
             step.name,
             self.topic,
             compiler.parents(step),
+            topics=self.topics,
             key_serde=step.key_serde,
             value_serde=step.value_serde,
             partitioner=self.partitioner,

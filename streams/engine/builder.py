@@ -149,14 +149,16 @@ class TopologyBuilder:
         topic: str | TopicChooser,
         parents: Names,
         *,
+        topics: Names = (),
         key_serde: Serde[Any] = serdes.bytes,
         value_serde: Serde[Any] = serdes.bytes,
         partitioner: StreamPartitioner[Any, Any] | PartitionFunction | None = None,
     ) -> Self:
         """Write what the parents forward to a topic, or to the one that `topic(record)` returns.
 
-        Without a partitioner, the key decides the partition as in the Java clients; a record
-        without a key goes to the partition with the task's number.
+        Such a function returns one of the `topics`; any other name rejects the record. Without
+        them, it returns any topic that exists. Without a partitioner, the key decides the partition
+        as in the Java clients; a record without a key goes to the partition with the task's number.
         """
         _require_name("sink", name)
         if isinstance(topic, str):
@@ -167,10 +169,17 @@ class TopologyBuilder:
                 f"not a {type(topic).__name__}"
             )
         _require_serdes(f'sink "{name}"', key_serde, value_serde)
+        names = _names(topics, f'the topics of sink "{name}"')
+        if names and isinstance(topic, str):
+            raise TopologyError(
+                f'sink "{name}": `topics` are for a function, and the topic is "{topic}"'
+            )
+        for each in names:
+            _require_topic(f'sink "{name}"', each)
         self._nodes.append(
             Sink(
                 name,
-                (topic,) if isinstance(topic, str) else (),
+                (topic,) if isinstance(topic, str) else names,
                 None if isinstance(topic, str) else topic,
                 _parents(parents, name),
                 key_serde,
@@ -178,6 +187,7 @@ class TopologyBuilder:
                 None
                 if partitioner is None
                 else _made(as_partitioner, partitioner, f'sink "{name}"'),
+                names,
             )
         )
         return self

@@ -80,8 +80,13 @@ class NodeGroup:
         return unique(topic for each in self.sources if each.looked_up for topic in each.topics)
 
     @property
+    def chooses_topics(self) -> bool:
+        """Whether a function chooses topics that nobody else knows."""
+        return any(sink.chooser is not None and not sink.names for sink in self.sinks)
+
+    @property
     def out_topics(self) -> tuple[str, ...]:
-        """The topics that are written, except those that a function chooses."""
+        """The topics that are written, except unknown ones that a function chooses."""
         return unique(topic for sink in self.sinks for topic in sink.topics)
 
     def serdes_of(self, topic: str) -> RecordSerdes:

@@ -75,7 +75,11 @@ class ProcessorNode:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """Writes a topic, or the one that a function chooses among `topics` for each record."""
+    """Writes a topic, or the one that a function chooses for each record.
+
+    The function returns one of `names`, which are those of `topics` in the code, or any topic if
+    there are none.
+    """
 
     name: str
     topics: tuple[str, ...]
@@ -84,6 +88,7 @@ class Sink:
     key_serde: Serde[Any]
     value_serde: Serde[Any]
     partitioner: StreamPartitioner[Any, Any] | None
+    names: tuple[str, ...] = ()
 
 
 Node = Source | ProcessorNode | Sink

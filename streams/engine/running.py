@@ -142,8 +142,9 @@ class RunningSink(RunningNode):
         """Records of the `clocked_topics` carry their clocks."""
         self.name = sink.name
         self._where = f'sink "{sink.name}"'
-        self._topic = sink.topics[0] if sink.topics else ""
+        self._topic = sink.topics[0] if sink.chooser is None else ""
         self._chooser = sink.chooser
+        self._choices = dict(zip(sink.names, sink.topics, strict=True)) if sink.names else None
         self._partitioner = sink.partitioner
         self._serialize_key = sink.key_serde.serialize
         self._serialize_value = sink.value_serde.serialize
@@ -278,6 +279,14 @@ class RunningSink(RunningNode):
                 f"{self._where} got {topic!r} from its function: {wanted}",
                 shown=f"{self._where} got {kind} from its function: {wanted}",
             )
+        if self._choices is not None:
+            if topic not in self._choices:
+                wanted = f"it must return one of its `topics`: {', '.join(self._choices)}"
+                raise StreamsError(
+                    f'{self._where} got "{topic}" from its function: {wanted}',
+                    shown=f"{self._where} got another topic from its function: {wanted}",
+                )
+            return self._choices[topic]
         if topic not in self._accepted:
             if problem := name_problem(topic):
                 raise StreamsError(

@@ -179,3 +179,11 @@ def counted_after_lookups(
     if shows_rows:
         found.to_stream().to(out)
     return builder
+
+
+def by_size(orders: str, topics: list[str] | None = None) -> StreamsBuilder:
+    """Send orders to the topic that a function chooses by their size, among `topics` if given."""
+    builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.integer)
+    stream = builder.stream(orders, name="Orders")
+    stream.to(lambda record: "large" if record.value > 9 else "small", topics=topics or ())
+    return builder

@@ -225,6 +225,7 @@ def _group_processor(
         topics={topic: topics[topic] for topic in used},
         stores=logged(group.stores),
         looked_up=_looked_up(group),
+        chooses_topics=group.chooses_topics,
         sources={
             topic: SourceSpec(auto_offset_reset=source.auto_offset_reset, feedback=True)
             for source in group.sources

@@ -78,6 +78,7 @@ processors:
     "dsl_with_meetings": TOPOLOGY % ("topologies:enriched", "stream: a, table: b, rows: d, out: c"),
     "dsl_that_reads_what_it_writes": TOPOLOGY
     % ("joins:with_own_repartition", "left: a, joined: c"),
+    "dsl_that_chooses_topics": TOPOLOGY % ("topologies:by_size", "orders: a"),
     "global_store": TOPOLOGY % ("lookups:lookup", "orders: a, names: b, named: c"),
     "pattern": TOPOLOGY % ("lookups:gather", 'pattern: "lines_.*", gathered: c'),
     "sql": """

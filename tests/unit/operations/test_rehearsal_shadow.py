@@ -105,6 +105,19 @@ def test_a_sink_whose_name_would_be_too_long_is_refused(tmp_path: Path) -> None:
         shadow.shadow_pipeline(loaded(tmp_path, text, SHADOW), LIVE)
 
 
+def test_topics_that_only_a_function_knows_are_refused(tmp_path: Path) -> None:
+    text = "{id: W, type: topology, builder: 'tests.user_code.topologies:by_size', config: "
+    config = replace(SHADOW, modules=("tests.user_code.topologies",))
+    known = loaded(tmp_path, f"- {text}{{orders: source, topics: [large, small]}}}}", config)
+    assert shadow.sinks_of(shadow.shadow_pipeline(known, LIVE)) == [
+        shadow.shadow_sink("large", "shop"),
+        shadow.shadow_sink("small", "shop"),
+    ]
+    unknown = loaded(tmp_path, f"- {text}{{orders: source}}}}", config)
+    with pytest.raises(ConfigError, match="a rehearsal would write to those of the job: name them"):
+        shadow.shadow_pipeline(unknown, LIVE)
+
+
 def test_a_node_group_that_writes_what_it_reads_is_refused(tmp_path: Path) -> None:
     config = replace(SHADOW, modules=("tests.user_code",))
     text = """

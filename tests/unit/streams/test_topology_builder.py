@@ -411,3 +411,8 @@ def test_a_topic_that_is_read_as_feedback_may_be_written() -> None:
 def test_feedback_needs_names_of_topics() -> None:
     with pytest.raises(TopologyError, match="feedback needs names of topics, not a pattern"):
         TopologyBuilder().add_source("some", re.compile("o.*"), feedback=True)
+
+
+def test_topics_of_a_sink_with_one_topic_are_refused() -> None:
+    with pytest.raises(TopologyError, match='are for a function, and the topic is "o"'):
+        sound().add_sink("s", "o", "count", topics=["p"])

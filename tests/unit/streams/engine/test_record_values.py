@@ -218,6 +218,7 @@ QUOTING = {
     "chooser": of(topic=failing("topic")),
     "chosen topic": of(topic=lambda record: int(record.value)),
     "chosen name": of(topic=lambda record: f"{record.value}/x"),
+    "name of no choice": of(topic=lambda record: record.value, sink={"topics": ["low", "high"]}),
 }
 SILENT = {
     "sum": of(source={"value_serde": serdes.bytes}, supplier=SumProcessor),

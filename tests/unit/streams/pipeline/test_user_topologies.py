@@ -15,9 +15,11 @@ from kafka_pipeline.common.pipelines.processors import LoggedStore, OnError
 from kafka_pipeline.common.pipelines.specs import RecordSerdes, TopologySpec
 from kafka_pipeline.common.pipelines.spreading import Spreading
 from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
+from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.pipeline.units import group_of
 from kafka_pipeline.testing import TopologyTestDriver
+from tests.unit.streams.nodes import Nodes
 from tests.unit.streams.pipeline.loading import CONFIG, READ_AS_FEEDBACK, load, problems_in
 
 MODULE = "tests.user_code.topologies"
@@ -419,3 +421,26 @@ def test_topics_that_collide_are_reported_with_both_of_their_owners(
     text: str, problem: str
 ) -> None:
     assert problem in problems_in(text)
+
+
+def test_topics_that_a_function_chooses_are_sinks_if_they_are_named() -> None:
+    text = "sinks: {large: large_topic}\nprocessors:\n"
+    pipeline = load(text + entry("by_size", "orders: source, topics: [large, small]"))
+    (processor,) = pipeline.processors
+    assert pipeline.out_topics(processor) == ("large_topic", "small")
+    assert {"large_topic", "small"} <= {each.name for each in pipeline.data_topics(1)}
+    assert not processor.chooses_topics
+    group = group_of(replicas(pipeline)[0], UserCode.of(CONFIG))
+    (sink,) = group.sinks
+    assert (sink.names, sink.topics) == (("large", "small"), ("large_topic", "small"))
+    nodes = Nodes(group)
+    nodes.process(
+        RecordBatch(group.in_topics[0], 0, [b"a", b"b"], [b"1", b"10"], [1, 2], [0, 1], None)
+    )
+    assert [each[0] for each in nodes.sent] == ["small", "large_topic"]
+
+
+def test_nobody_knows_the_topics_that_a_function_chooses_on_its_own() -> None:
+    (processor,) = load(entry("by_size", "orders: source")).processors
+    assert processor.to == ()
+    assert processor.chooses_topics
