@@ -10,6 +10,7 @@ The number is the exit code of a command that ends with the error.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,9 +68,14 @@ def as_exception(error: BaseException) -> Exception:
     """Return what user code raised as an `Exception`, so that `on_error` can decide on it.
 
     Extensions in Rust raise panics that are not an `Exception` (PyO3 3918), and libraries call
-    `sys.exit`. Ctrl-C and the engine's own `ControlFlow` are raised again.
+    `sys.exit`. Ctrl-C and the engine's own `ControlFlow` are raised again. Python raises Ctrl-C in
+    the main thread only: elsewhere, user code itself has raised `KeyboardInterrupt`.
     """
-    if isinstance(error, KeyboardInterrupt | GeneratorExit | ControlFlow):
+    is_from_keyboard = (
+        isinstance(error, KeyboardInterrupt)
+        and threading.current_thread() is threading.main_thread()
+    )
+    if is_from_keyboard or isinstance(error, GeneratorExit | ControlFlow):
         raise error
     return escaped(error)
 

@@ -1,0 +1,25 @@
+"""What user code raises that is not an `Exception`."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kafka_pipeline.common.errors import EscapedError, nothing_escapes
+
+
+def raises(kind: type[BaseException]) -> None:
+    with nothing_escapes():
+        raise kind("of user code")
+
+
+@pytest.mark.parametrize("kind", [SystemExit, BaseException, KeyboardInterrupt])
+def test_user_code_on_another_thread_fails_like_any_other(kind: type[BaseException]) -> None:
+    with ThreadPoolExecutor() as threads, pytest.raises(EscapedError, match=kind.__name__):
+        threads.submit(raises, kind).result()
+
+
+def test_ctrl_c_ends_what_runs_in_the_main_thread() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        raises(KeyboardInterrupt)
