@@ -144,17 +144,22 @@ class TopicLimits:
     after_ms: int = ANY_TIME_MS
     needs_key: bool = False
     """Whether the topic is compacted: it refuses records without a key."""
+    kept_ms: int = ANY_TIME_MS
+    """At which age records are deleted, by their own timestamps."""
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> TopicLimits:
         """Read a topic's settings, by Kafka's names. Brokers before 3.6 have one limit of time."""
         has_append_times = settings["message.timestamp.type"] == "LogAppendTime"
+        keeps_all = has_append_times or "delete" not in settings["cleanup.policy"]
+        kept_ms = -1 if keeps_all else int(settings["retention.ms"])
         both = settings.get(_BOTH, ANY_TIME_MS)
         return cls(
             int(settings["max.message.bytes"]),
             ANY_TIME_MS if has_append_times else int(settings.get(_BEFORE, both)),
             ANY_TIME_MS if has_append_times else int(settings.get(_AFTER, both)),
             "compact" in settings["cleanup.policy"],
+            ANY_TIME_MS if kept_ms < 0 else kept_ms,
         )
 
     def time_problem(self, timestamp: int, now_ms: int) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from kafka_pipeline.common.clock import shown_moment, wall_clock_ms
 from kafka_pipeline.common.committed import Committed, InputProgress, offsets_of
 from kafka_pipeline.common.errors import EngineError, as_exception
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
@@ -119,16 +120,19 @@ class Task(RunningTask):
         positions: dict[Partition, Committed],
         past: Mapping[Partition, PastRecords],
         group_metadata: Any,
+        kept_ms: Mapping[str, int],
     ) -> None:
         """`input_time` is the event time of the inputs, `None` if no task needs it.
 
         Records may wait in the nodes for as much event time as `holds` says, see `InputProgress`.
+        `kept_ms` says at which age Kafka deletes the records of each output topic.
         """
         super().__init__(offsets_of(positions), stores, past)
         self._replica = replica
         self._context = context
         self._memory = memory
         self._log = log
+        self._kept_ms = kept_ms
         self._producer = producer
         self._nodes = nodes
         self._key_watch = key_watch
@@ -481,10 +485,28 @@ class Task(RunningTask):
                 topic=self._replica.dead_letter_topic,
                 total=memory.figures.dead_letters,
             )
+        self._warn_of_old_results()
         self._figures = TaskFigures()
         if not self.stores.commit(state_offsets) or self._producer.is_suspect:
             raise TransactionFailedError("a connection broke during the commit")
         memory.state_bytes = self.stores.disk_bytes()
+
+    def _warn_of_old_results(self) -> None:
+        """Log once if Kafka deletes results soon: it does so by the records' own times."""
+        newest_ms = max(each.time_ms for each in self._positions.values())
+        if not self._kept_ms or newest_ms < 0:
+            return
+        kept, self._kept_ms = self._kept_ms, {}
+        age_ms = wall_clock_ms() - newest_ms
+        for topic, kept_ms in kept.items():
+            if kept_ms < age_ms:
+                self._log.warning(
+                    "Kafka deletes these results soon, as their own times are older than what the "
+                    'topic keeps; what to do: docs/how-to/troubleshoot.md, "No results come"',
+                    topic=topic,
+                    retention_ms=kept_ms,
+                    newest=shown_moment(newest_ms),
+                )
 
     def _note_oldest(self) -> None:
         oldest_ms = self._nodes.oldest_waiting_ms

@@ -224,14 +224,18 @@ class ProcessorStart(TaskStart):
             nodes=nodes,
             key_watch=KeyWatch(group, positions, counts),
             input_time=input_time,
-            holds=tuple(
-                (topic_mark(topic), hold_ms)
-                for topic in sorted(replica.arcs)
-                if (hold_ms := group.hold_ms_to(topic))
-            ),
+            holds=self._holds(group),
             positions=positions,
             past=past,
             group_metadata=group_metadata,
+            kept_ms={topic: limits[topic].kept_ms for topic in replica.out_topics},
+        )
+
+    def _holds(self, group: NodeGroup) -> tuple[tuple[str, int], ...]:
+        return tuple(
+            (topic_mark(topic), hold_ms)
+            for topic in sorted(self._replica.arcs)
+            if (hold_ms := group.hold_ms_to(topic))
         )
 
     def _fence(self, producer: TransactionalProducer) -> None:

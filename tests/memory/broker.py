@@ -28,6 +28,7 @@ _DEFAULTS: Mapping[str, str] = {
     "max.message.bytes": "1048588",
     "message.timestamp.type": "CreateTime",
     "cleanup.policy": "delete",
+    "retention.ms": "-1",
 }
 """As Kafka's, but that records of tests may have any time."""
 

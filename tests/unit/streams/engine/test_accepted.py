@@ -23,6 +23,7 @@ SETTINGS = {
     "message.timestamp.before.max.ms": "9223372036854775807",
     "message.timestamp.after.max.ms": "3600000",
     "cleanup.policy": "delete",
+    "retention.ms": "-1",
 }
 PROCESSORS = pytest.mark.parametrize("processor", [Each, Whole, ForwardProcessor])
 
@@ -151,6 +152,11 @@ def test_limits_are_those_of_the_topics_settings() -> None:
     assert TopicLimits.of(compacted) == TopicLimits(1000, after_ms=HOUR_MS, needs_key=True)
     by_broker = SETTINGS | {"message.timestamp.type": "LogAppendTime"}
     assert TopicLimits.of(by_broker) == TopicLimits(1000)
+    deletes = SETTINGS | {"retention.ms": "604800000"}
+    assert TopicLimits.of(deletes) == TopicLimits(1000, after_ms=HOUR_MS, kept_ms=604_800_000)
+    assert TopicLimits.of(by_broker | {"retention.ms": "604800000"}) == TopicLimits(1000)
+    keeps = deletes | {"cleanup.policy": "compact"}
+    assert TopicLimits.of(keeps) == TopicLimits(1000, after_ms=HOUR_MS, needs_key=True)
 
 
 def test_brokers_before_3_6_have_one_limit_for_both_directions() -> None:
