@@ -79,10 +79,15 @@ _STAND_IN = ForwardSpec()
 """In place of what a processor with a wrong type does."""
 
 
-def read_entries(root: Value, problems: Problems, views: Mapping[str, str] = {}) -> list[Entry]:
+def read_entries(
+    root: Value,
+    problems: Problems,
+    views: Mapping[str, str] = {},
+    schemas: Mapping[str, str] = {},
+) -> list[Entry]:
     """Return the entries that have an id, each id once, in file order.
 
-    `views` are the queries of views by name, in small letters.
+    `views` are the queries of views by name, in small letters, and `schemas` those of sources.
     """
     if not isinstance(root, Items):
         problems.add(root, f"must be a list of processors (`- id: …`), got {describe(root)}")
@@ -91,7 +96,7 @@ def read_entries(root: Value, problems: Problems, views: Mapping[str, str] = {})
         problems.add(root, "the pipeline is empty: it needs at least one processor")
     entries: dict[str, Entry] = {}
     for item in root.items:
-        entry = _entry(item, problems, views)
+        entry = _entry(item, problems, views, schemas)
         if entry is None:
             continue
         first = entries.setdefault(entry.id, entry)
@@ -118,12 +123,14 @@ def _check_former_ids(entries: Mapping[str, Entry], problems: Problems) -> None:
             problems.add(entry.at, f'both "{first}" and "{entry.id}" were "{entry.was}"')
 
 
-def _entry(item: Value, problems: Problems, views: Mapping[str, str]) -> Entry | None:
+def _entry(
+    item: Value, problems: Problems, views: Mapping[str, str], schemas: Mapping[str, str]
+) -> Entry | None:
     if not isinstance(item, Map):
         problems.add(item, f"a processor must be a map with id, type and to, got {describe(item)}")
         return None
     found = _kind(item, problems)
-    found = found and found.with_views(views)
+    found = found and found.within(views, schemas)
     kind = found or kind_of(_STAND_IN)
     fields = Fields(item.pairs, problems, at=item, known=names(kind.keys))
     id_ = fields.text(ID)

@@ -128,7 +128,7 @@ def read_pipeline(root: Value, problems: Problems) -> PipelineFile:
     schemas = {name: schema for name, schema in found.items() if schema}
     processors = fields.require(PROCESSORS)
     views = _views(fields, problems)
-    entries = [] if processors is None else read_entries(processors, problems, views)
+    entries = [] if processors is None else read_entries(processors, problems, views, schemas)
     taken = {entry.id for entry in entries}
     places: dict[str, Located] = {}
     for key, others in ((SOURCES, taken), (SINKS, taken | sources.keys())):

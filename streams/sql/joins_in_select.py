@@ -13,9 +13,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import Token, TokenType, exp
-from sqlglot.optimizer.scope import Scope, traverse_scope
+from sqlglot.optimizer.scope import Scope, traverse_scope, walk_in_scope
 
+from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.streams.sql.join_tree import inputs_of, is_bare
+from kafka_pipeline.streams.sql.known_columns import KnownColumns
 from kafka_pipeline.streams.sql.query_parts import Query, Subquery
 from kafka_pipeline.streams.sql.query_tree import NUMBERING, is_grouped, sources_of
 from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, QueryError, quoted
@@ -55,6 +57,12 @@ _OTHERS = frozenset({TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT, Tok
 """With one of these, a SELECT is not cut."""
 _WINDOWS = ("window", "session_window", CALENDAR_WINDOW)
 """The functions that give windows of a time, which is their first argument."""
+
+_BEFORE_SELECT = ("joins", "laterals", "where")
+"""The parts of a SELECT in which nothing has the name that it gives."""
+
+_ONE_SIDED = ("SEMI", "ANTI")
+"""The kinds of joins whose right side is not seen after them."""
 
 WINDOW_COLUMNS = ("window", "session_window")
 """What the columns with windows are called."""
@@ -166,7 +174,7 @@ class JoinsOfSelect:
     `meeting` are the numbers of those of its items in FROM that read inputs.
     """
 
-    def __init__(self, tree: exp.Query, clause: FromClause) -> None:
+    def __init__(self, tree: exp.Query, clause: FromClause, columns: KnownColumns) -> None:
         self._scope: Scope = traverse_scope(tree)[-1]
         select = self._scope.expression
         assert isinstance(select, exp.Select), "it has a FROM"
@@ -181,6 +189,9 @@ class JoinsOfSelect:
         if where is not None:
             self._demands = [*_conjuncts(where.this)]
         sources = sources_of(self._scope) if len(items) == len(clause.items) else {}
+        self._columns = [
+            columns.of(sources[name][1]) if name in sources else None for name in self._names
+        ]
         self.meeting = [
             number
             for number, name in enumerate(self._names)
@@ -201,6 +212,60 @@ class JoinsOfSelect:
         return is_grouped(self._scope) or any(
             call.args.get("over") or isinstance(call.this, NUMBERING) for call in calls
         )
+
+    def without_table(self) -> Iterator[tuple[exp.Identifier, str]]:
+        """Yield the names of columns that are written without their table, each with that table.
+
+        These are all where more than two inputs are joined, and otherwise those that might also be
+        what SELECT calls something. Raises `QueryError` for one that several tables have.
+        """
+        merged, (tables, of_views) = self._merged(), self._of_views()
+        for column in self._all_columns():
+            name, *fields = (part.name for part in column.parts)
+            if fields and name in (*self._names, *tables):
+                continue
+            if name in (*of_views, *merged, *WINDOW_COLUMNS):
+                continue
+            named = self._alias_of(column, name)
+            if named is not None and _is_of_having(column):
+                continue
+            if len(self.meeting) < 3 and (named is None or _is_column(named, name)):
+                continue
+            table = self._table_of(column, name)
+            if table is not None:
+                first = column.parts[0]
+                assert isinstance(first, exp.Identifier), "a column has a name"
+                yield first, table
+
+    def _table_of(self, column: exp.Column, name: str) -> str | None:
+        """Return the one table that has a column; `None` if there is none, or it is not known.
+
+        Raises `QueryError` if several have it.
+        """
+        seen = self._seen_by(column)
+        having = [self._names[at] for at in seen if name in (self._columns[at] or ())]
+        if len(having) > 1:
+            raise QueryError(
+                f'"{name}" is a column of {_all_of(having)}: write the name of the table in '
+                f"front of it, such as {having[0]}.{name}"
+            )
+        return having[0] if having and self._knows(seen) else None
+
+    def _seen_by(self, column: exp.Column) -> list[int]:
+        """Return which items a column may be of: in ON, those up to the join."""
+        join = column.find_ancestor(exp.Join)
+        if join is not None and any(join is each for each in self._joins):
+            last = next(at for at, each in enumerate(self._joins, 1) if each is join)
+            before = range(last + 1)
+        else:
+            before, last = range(len(self._names)), 0
+        hidden = {
+            at for at, each in enumerate(self._joins, 1) if at != last and each.kind in _ONE_SIDED
+        }
+        return [at for at in before if at not in hidden]
+
+    def _knows(self, items: Collection[int]) -> bool:
+        return all(self._columns[at] is not None for at in items)
 
     def name(self, end: int) -> str:
         """Return what the join of all items in front of an `end` is called."""
@@ -250,7 +315,7 @@ class JoinsOfSelect:
         elif demands:
             inside |= {id(node) for node in self._select.args["where"].walk()}
         known, is_last = self._names[:end], end == len(self._names)
-        merged = {each.name for join in self._joins for each in join.args.get("using") or ()}
+        merged = self._merged()
         fields: dict[str, set[str] | None] = {}
         plain = set[str]()
         if any(isinstance(each, exp.Star) for each in self._select.selects):
@@ -262,8 +327,7 @@ class JoinsOfSelect:
             if star.text("table") in known and id(star) not in inside:
                 fields[star.text("table")] = None
         tables, of_views = self._of_views()
-        in_views = (column for each in self._views for column in each.find_all(exp.Column))
-        for column in {id(each): each for each in (*self._scope.columns, *in_views)}.values():
+        for column in self._all_columns():
             if id(column) in inside:
                 continue
             table, *names = (part.name for part in column.parts)
@@ -275,15 +339,38 @@ class JoinsOfSelect:
                     of_table.add(names[0])
             elif not self._is_alias(column, table):
                 if not is_last and table not in merged:
-                    raise QueryError(
-                        f'a SELECT that joins more than two inputs says which of them has "{table}"'
-                        f": write the name of the table in front of it"
-                    )
+                    raise self._not_found(column, table)
                 plain.add(table)
         for join in self._joins[end - 1 :]:
             for each in join.args.get("using") or ():
                 plain.add(each.name)
         return [*_structs(known, fields), *map(quoted, sorted(plain))] or ["true AS joined"]
+
+    def _not_found(self, column: exp.Column, name: str) -> QueryError:
+        """Return what is wrong with a column of which no table is known to have it."""
+        seen = self._seen_by(column)
+        unknown = [self._names[at] for at in seen if self._columns[at] is None]
+        if unknown:
+            return QueryError(
+                f'a SELECT that joins more than two inputs says which of them has "{name}": write '
+                f"the name of the table in front of it, as the columns of {_all_of(unknown)} "
+                "are not known here"
+            )
+        known = sorted(frozenset[str]().union(*(self._columns[at] or () for at in seen)))
+        tables = _all_of([self._names[at] for at in seen])
+        return QueryError(f'"{name}" is not a column of {tables}{did_you_mean(name, known)}')
+
+    def _all_columns(self) -> list[exp.Column]:
+        """Return the columns that the SELECT reads, also in its LATERAL VIEWs, each once."""
+        in_views = (column for each in self._views for column in each.find_all(exp.Column))
+        # The columns of a scope are not all: those of HAVING and QUALIFY without a table are not.
+        own = (each for each in walk_in_scope(self._select) if isinstance(each, exp.Column))
+        found = (*self._scope.columns, *(each for each in own if not each.is_star), *in_views)
+        return [*{id(each): each for each in found}.values()]
+
+    def _merged(self) -> set[str]:
+        """Return the names of USING."""
+        return {each.name for join in self._joins for each in join.args.get("using") or ()}
 
     def _of_views(self) -> tuple[set[str], set[str]]:
         """Return the names of LATERAL VIEWs, and those of their columns.
@@ -304,24 +391,44 @@ class JoinsOfSelect:
 
         Raises `QueryError` if it may be either.
         """
-        part: exp.Expr = column
-        while part.parent not in (self._select, None):
-            part = part.parent
-        # In SELECT, an expression can use what those before it are called.
-        before = part.index if part.arg_key == "expressions" else None
-        called = (each for each in self._select.selects[:before] if each.alias_or_name == name)
-        selected = next(called, None)
-        if selected is None or len(column.parts) > 1:
+        selected = self._alias_of(column, name)
+        if selected is None:
             return False
         given = selected.unalias()
-        if isinstance(given, exp.Column) and given.name == name:
-            return bool(given.table)
-        if column.find_ancestor(exp.Having) and not column.find_ancestor(exp.AggFunc):
+        if _is_column(given, name):
+            return bool(given.text("table"))
+        if _is_of_having(column) or self._knows(self._seen_by(column)):
             return True
         raise QueryError(
             f'"{name}" may be a column of what is joined, or what SELECT calls so: write the name '
             "of the table in front of it, or repeat the expression"
         )
+
+    def _alias_of(self, column: exp.Column, name: str) -> exp.Expr | None:
+        """Return what SELECT calls by the name of a column without a table, if it may be that."""
+        part: exp.Expr = column
+        while part.parent not in (self._select, None):
+            part = part.parent
+        if part.arg_key in _BEFORE_SELECT:
+            return None
+        # In SELECT, an expression can use what those before it are called.
+        before = part.index if part.arg_key == "expressions" else None
+        called = (each for each in self._select.selects[:before] if each.alias_or_name == name)
+        return None if len(column.parts) > 1 else next(called, None)
+
+
+def _all_of(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), *names[-1:]] if len(names) > 1 else names)
+
+
+def _is_column(given: exp.Expr, name: str) -> bool:
+    """Whether SELECT gives a column under its own name."""
+    return isinstance(given.unalias(), exp.Column) and given.unalias().name == name
+
+
+def _is_of_having(column: exp.Column) -> bool:
+    """Whether a column is one of HAVING that is not in an aggregate."""
+    return bool(column.find_ancestor(exp.Having)) and not column.find_ancestor(exp.AggFunc)
 
 
 def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:

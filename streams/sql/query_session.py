@@ -264,7 +264,7 @@ class QuerySession:
         if records.columns is not None:
             view = restored(raw, records.columns)
         else:
-            view = raw.select(*raw.columns[:-hidden]) if hidden else raw
+            view = raw.drop(*raw.columns[-hidden:]) if hidden else raw
         if result is not None:
             is_parsed = records.fields is not None or records.columns is not None
             view = seen(view, None if is_parsed else self._value(schema), result)

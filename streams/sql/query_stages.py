@@ -10,6 +10,7 @@ takes a quarter of a second.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from kafka_pipeline.streams.sql.joins_in_select import (
     find_from,
     window_times,
 )
+from kafka_pipeline.streams.sql.known_columns import KnownColumns
 from kafka_pipeline.streams.sql.over_text import find_over
 from kafka_pipeline.streams.sql.query_parts import Cte, Query, QueryReader, Reference, Subquery
 from kafka_pipeline.streams.sql.query_tree import (
@@ -36,19 +38,24 @@ from kafka_pipeline.streams.sql.query_tree import (
     quiet,
     reading_scopes,
 )
-from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.schema_columns import Columns, no_columns
+from kafka_pipeline.streams.sql.spec import QueryError, quoted
 from kafka_pipeline.streams.sql.stage import Stage
+from kafka_pipeline.streams.sql.table_functions import expanded
 
 MOST_STAGES = 16
 """What travels to the task of a stage has all stages that it reads, one in the other."""
 
 
-def cut_query(query: str, tables: Collection[str], reading: str) -> list[Stage]:
+def cut_query(
+    query: str, tables: Collection[str], reading: str, columns: Columns = no_columns
+) -> list[Stage]:
     """Return the stages of a query, each after those that it reads; the last one gives the result.
 
     A stage reads another one as the table `<reading>.<name>`. `tables` are the names of the lookup
-    tables. A query that needs no stages, or that cannot be read, is one stage. Raises `QueryError`
-    for names of stages that are not possible, and for more than `MOST_STAGES`.
+    tables, and `columns` says what those and the inputs have. A query that needs no stages, or that
+    cannot be read, is one stage. Raises `QueryError` for names of stages that are not possible, for
+    more than `MOST_STAGES`, and for columns of which it cannot tell the table.
     """
     whole = [Stage.of_all(query)]
     try:
@@ -59,7 +66,7 @@ def cut_query(query: str, tables: Collection[str], reading: str) -> list[Stage]:
     tokens = Spark().tokenize(query)
     if any(token.token_type == TokenType.RECURSIVE for token in tokens):
         return whole
-    cutting = _Cutting(query, tables, reading)
+    cutting = _Cutting(query, tables, reading, columns)
     root = QueryReader(tokens).query(0, len(tokens))
     cutting.count(root)
     last = cutting.piece(root)
@@ -101,8 +108,9 @@ class _Edit:
 class _Cutting:
     """Makes the stages of one query, from the inside out."""
 
-    def __init__(self, whole: str, tables: Collection[str], reading: str) -> None:
+    def __init__(self, whole: str, tables: Collection[str], reading: str, columns: Columns) -> None:
         self.stages: list[Stage] = []
+        self._columns = columns
         self._whole = whole
         self._tokens = Spark().tokenize(whole)
         self._tables = tables
@@ -175,7 +183,7 @@ class _Cutting:
         )
 
     def _meets_records(self, text: _Text) -> bool:
-        query = "".join(part for part, _ in text)
+        query = _as_string(text)
         try:
             return (
                 find_join(query, self._tables) is not None
@@ -220,11 +228,39 @@ class _Cutting:
         whole, clause = self._written(query, edits), find_from(self._tokens, query)
         text = self.composed(whole)
         if clause is not None:
-            tree = parsed("".join(part for part, _ in text), self._tables)
-            joins = JoinsOfSelect(tree, clause)
+            joins = self._joins(text, clause)
             if joins.is_too_much:
+                named = self._with_tables(text, joins)
+                if named:
+                    edits = sorted([*edits, *named], key=lambda edit: edit.first)
+                    joins = self._joins(self.composed(self._written(query, edits)), clause)
                 return self._over_joins(query, edits, clause, joins)
         return replace(whole, meets=self._meets_records(text))
+
+    def _joins(self, text: _Text, clause: FromClause) -> JoinsOfSelect:
+        stages = {
+            f"{self._reading}.{stage.name}".lower(): parsed(stage.query, self._tables)
+            for stage in self.stages
+        }
+        tree = parsed(_as_string(text), self._tables)
+        return JoinsOfSelect(tree, clause, KnownColumns(self._columns, stages))
+
+    def _with_tables(self, text: _Text, joins: JoinsOfSelect) -> list[_Edit]:
+        """Return edits that write the table in front of each column that has none.
+
+        There are none in a text with table functions: its tree has other places.
+        """
+        found, places = list[_Edit](), [token.start for token in self._tokens]
+        if expanded(_as_string(text)).calls:
+            return found
+        for name, table in joins.without_table():
+            at = _place_in_whole(text, name.meta["start"])
+            if at is not None:
+                first = bisect_left(places, at)
+                token = self._tokens[first]
+                own = self._part(token.start, token.end + 1)
+                found.append(_Edit(first, first, [(f"{quoted(table)}.", None), own]))
+        return found
 
     def _over_joins(
         self, query: Query, edits: Sequence[_Edit], clause: FromClause, joins: JoinsOfSelect
@@ -344,6 +380,19 @@ class _Cutting:
     def _text_of(self, at: int) -> str:
         token = self._tokens[at]
         return self._whole[token.start : token.end + 1]
+
+
+def _as_string(text: _Text) -> str:
+    return "".join(part for part, _ in text)
+
+
+def _place_in_whole(text: _Text, at: int) -> int | None:
+    """Return the place in the whole query of a place in a text; `None` if it is not from there."""
+    for part, start in text:
+        if at < len(part):
+            return None if start is None else start + at
+        at -= len(part)
+    return None
 
 
 def _joined(*parts: str | _Piece) -> _Piece:

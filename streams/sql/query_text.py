@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from kafka_pipeline.common.pipelines.specs import JoinSpec, OverSpec
+from kafka_pipeline.streams.sql.schema_columns import Columns, no_columns
 from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, GroupBy
 from kafka_pipeline.streams.sql.stage import Stage
 
@@ -86,27 +87,33 @@ def as_spark_reads(query: str) -> str:
 
 
 def read_stages(
-    query: str, tables: Collection[str], reading: str, views: Mapping[str, str] = {}
+    query: str,
+    tables: Collection[str],
+    reading: str,
+    views: Mapping[str, str] = {},
+    columns: Columns = no_columns,
 ) -> list[Stage]:
     """Return the stages of a query, each after those that it reads; the last one gives the result.
 
     A stage reads another one as the table `<reading>.<name>`. `tables` are the names of the lookup
-    tables, and `views` the queries of views by their names in small letters. A query that needs no
-    stages, or that cannot be read, is one stage. Raises `QueryError` for names of stages that are
-    not possible, and for views that are not.
+    tables, `views` the queries of views by their names in small letters, and `columns` says what
+    inputs and lookup tables have. A query that needs no stages, or that cannot be read, is one
+    stage. Raises `QueryError` for names of stages that are not possible, for views that are not,
+    and for columns of which it cannot tell the table.
     """
     if views:
         from kafka_pipeline.streams.sql.views import with_views
 
         found = with_views(query, views)
-        return [found.placed(each) for each in read_stages(found.text, tables, reading)]
+        stages = read_stages(found.text, tables, reading, {}, columns)
+        return [found.placed(each) for each in stages]
     may_join, has_one = _MAY_JOIN.search(query), len(_SELECT.findall(query)) < 2
     may_meet = may_join or _MAY_GROUP.search(query) or _MAY_HAVE_FRAMES.search(query)
     if not may_meet or (has_one and not may_join):
         return [Stage.of_all(query)]
     from kafka_pipeline.streams.sql.query_stages import cut_query
 
-    return cut_query(query, tables, reading)
+    return cut_query(query, tables, reading, columns)
 
 
 def tables_of(query: str) -> frozenset[str]:

@@ -259,8 +259,11 @@ class Kind(Generic[S]):
         """Return the spec of an entry; each mistake goes to `problems`."""
         raise NotImplementedError
 
-    def with_views(self, views: Mapping[str, str]) -> Kind[S]:
-        """Return a kind whose entries may read views: queries by name, in small letters."""
+    def within(self, views: Mapping[str, str], schemas: Mapping[str, str]) -> Kind[S]:
+        """Return a kind whose entries may read views, and know the schemas of sources.
+
+        Views are queries by name, in small letters.
+        """
         return self
 
     def stages(self, fields: Fields, problems: Problems) -> tuple[Stage, ...]:

@@ -28,6 +28,7 @@ from kafka_pipeline.streams.pipeline.kinds.group_keys import (
     LATE_TO,
     grouping_of_query,
 )
+from kafka_pipeline.streams.pipeline.kinds.input_columns import InputColumns
 from kafka_pipeline.streams.pipeline.kinds.kind import (
     ID,
     MAX_PROCESS_TIME,
@@ -105,13 +106,13 @@ class Sql(Spark[SqlSpec]):
         *(*GROUP_KEYS, TTL, MAX_TASK_IDLE, MAX_PROCESS_TIME),
     )
 
-    def __init__(self, views: Mapping[str, str] = {}) -> None:
-        """Take the queries of the views by name, in small letters, which the file defines."""
-        self._views = views
+    def __init__(self, views: Mapping[str, str] = {}, schemas: Mapping[str, str] = {}) -> None:
+        """Take the queries of the views by name, in small letters, and the schemas of sources."""
+        self._views, self._schemas = views, schemas
 
-    def with_views(self, views: Mapping[str, str]) -> Sql:
+    def within(self, views: Mapping[str, str], schemas: Mapping[str, str]) -> Sql:
         """See `Kind`."""
-        return Sql(views)
+        return Sql(views, schemas)
 
     def read(self, fields: Fields, problems: Problems) -> SqlSpec:
         """See `Kind`."""
@@ -166,7 +167,8 @@ class Sql(Spark[SqlSpec]):
     def _stages(self, fields: Fields, problems: Problems) -> list[Stage]:
         query, tables = fields.text(_QUERY), [pair.key for pair in fields.pairs(TABLES)]
         try:
-            return read_stages(query, tables, fields.text(ID), self._views)
+            columns = InputColumns(fields, self._schemas).of
+            return read_stages(query, tables, fields.text(ID), self._views, columns)
         except QueryError as error:
             problems.add(fields.at(_QUERY.name), str(error))
             return [Stage.of_all(query)]

@@ -42,6 +42,14 @@ def test_names_that_are_no_identifiers_are_written_in_backticks(shared: OpenedOn
     job.close()
 
 
+def test_names_of_columns_may_have_dots(shared: OpenedOnce) -> None:
+    text = pipeline("SELECT `a.b` AS key, sum(n) AS n FROM in GROUP BY `a.b`")
+    job = Job(text.replace("schema: n INT", "schema: '`a.b` STRING, n INT'"), shared)
+    job.send([{"a.b": "x", "n": 1, "at": 5}, {"a.b": "x", "n": 2, "at": 6}])
+    assert job.latest() == {"x": {"n": 3}}
+    job.close()
+
+
 @pytest.mark.parametrize(
     "query",
     [

@@ -333,3 +333,42 @@ def test_a_join_of_three_follows_all_that_change(shared: OpenedOnce, joined: str
     found |= {each.key: each.value for each in job.take()}
     assert not any(found.values())
     job.close()
+
+
+@pytest.mark.parametrize(
+    "joined",
+    long_but_the_first(
+        [
+            "x, y, z WHERE item = id AND seller = pid",
+            "x JOIN y ON item = id JOIN z ON seller = pid",
+        ]
+    ),
+)
+def test_columns_need_no_table_if_one_input_alone_has_them(shared: OpenedOnce, joined: str) -> None:
+    query = (
+        f"SELECT City AS key, sum(price) AS s FROM {joined} GROUP BY city HAVING max(bidder) < 9"
+    )
+    job = Job(
+        f"""
+sources:
+  x: {{topic: x, schema: "item INT, bidder INT, price INT"}}
+  y: {{topic: y, schema: "id INT, seller INT, kind STRUCT<city: STRING>"}}
+  z: {{topic: z, schema: "pid INT, city STRING"}}
+processors:
+- id: P
+  type: sql
+  from: [x, y, z]
+  format: json
+  query: {json.dumps(query)}
+  ttl: none
+  to: [sink]
+""",
+        shared,
+    )
+    job.send([{"key": "p", "at": 1, "pid": 5, "city": "Ulm"}], topic="z")
+    job.send([{"key": "a", "at": 1, "id": 7, "seller": 5}], topic="y")
+    job.send([{"key": "b", "at": 1, "item": 7, "bidder": 1, "price": n} for n in (3, 4)], topic="x")
+    assert job.latest() == {"Ulm": {"s": 7}}
+    job.send([{"key": "b", "at": 1, "item": 7, "bidder": 9, "price": 1}], topic="x")
+    assert [each[1:3] for each in job.take()] == [("Ulm", None)]
+    job.close()
