@@ -46,6 +46,9 @@ _REFUSED = {
     "Union": "UNION would change the order of records: use explode, or two processors",
     "Intersect": f"INTERSECT needs all rows, and {_BATCH}: use a lookup table and LEFT SEMI JOIN",
     "Except": f"EXCEPT needs all rows, and {_BATCH}: use a lookup table and LEFT ANTI JOIN",
+    "LateralJoin": "LATERAL joins each record with rows of its own: use LATERAL VIEW, as in FROM "
+    "input LATERAL VIEW explode(items) v AS item",
+    "PipeOperator": "a query is a SELECT here: write what |> does as its clauses",
     "Repartition": "a batch is one partition, in the order of its records",
     "RepartitionByExpression": "a shuffle would change the order of records: DISTRIBUTE BY and "
     "repartition are done by writing the key that is wanted",

@@ -74,6 +74,17 @@ def read_join(
     return find_join(query, tables, may_have_bounds=may_have_bounds)
 
 
+def require_joined(query: str, tables: Collection[str] = ()) -> None:
+    """Raise `QueryError` if a subquery in an expression, or a UNION, reads inputs.
+
+    `tables` are the names of the lookup tables of the query.
+    """
+    if len(_SELECT.findall(query)) > 1:
+        from kafka_pipeline.streams.sql.unjoined_inputs import require_joined as require
+
+        require(query, tables)
+
+
 def as_spark_reads(query: str) -> str:
     """Return a query with what Spark knows in place of calendar windows and table functions.
 

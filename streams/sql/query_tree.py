@@ -61,7 +61,7 @@ def find_groups(query: str, tables: Collection[str]) -> GroupBy | None:
         with quiet():
             return _groups(parsed(query, tables))
     except (SqlglotError, RecursionError) as error:
-        raise _unreadable(_place(error, query)) from error
+        raise _unreadable(place_of(error, query)) from error
 
 
 def find_tables(query: str) -> frozenset[str]:
@@ -80,8 +80,8 @@ def _unreadable(place: str) -> QueryError:
     )
 
 
-def _place(error: SqlglotError | RecursionError, query: str) -> str:
-    """Say where reading stopped."""
+def place_of(error: SqlglotError | RecursionError, query: str) -> str:
+    """Say where reading a query stopped."""
     match error:
         case ParseError(errors=[{"line": line, "highlight": found, "start_context": before}]):
             return f'in line {line} at "{found}", after "{_last_of(before)}"'
@@ -469,7 +469,7 @@ def with_plain_windows(query: str) -> str:
         with quiet():
             query = without_table_functions(query, _tree)
     except (SqlglotError, RecursionError) as error:
-        raise _unreadable(_place(error, query)) from error
+        raise _unreadable(place_of(error, query)) from error
     made, at = "", 0
     for name, comma, end in _calls(Spark().tokenize(query)):
         made += f"{query[at : name.start]}window{query[name.end + 1 : comma.start]}, '1 day'"

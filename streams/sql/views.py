@@ -13,7 +13,7 @@ from sqlglot import TokenType
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
-from kafka_pipeline.streams.sql.query_tree import find_tables
+from kafka_pipeline.streams.sql.query_tree import find_tables, place_of
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.stage import Stage
 
@@ -77,8 +77,18 @@ def _add(
         return
     try:
         tables = find_tables(views[name])
-    except (SqlglotError, RecursionError, QueryError) as error:
+    except QueryError as error:
         raise QueryError(f"the view {name} cannot be read: {error}") from error
+    except (SqlglotError, RecursionError) as error:
+        stopped = place_of(error, views[name])
+        raise QueryError(f"the view {name} cannot be read: reading stopped {stopped}") from error
     for inner in sorted(tables & views.keys()):
         _add(inner, views, (*readers, name), found)
-    found[name] = views[name].strip().removesuffix(";")
+    found[name] = _without_end(views[name])
+
+
+def _without_end(query: str) -> str:
+    """Return a query without what may follow it: a semicolon, and comments."""
+    tokens = Spark().tokenize(query)
+    last = next(each for each in reversed(tokens) if each.token_type != TokenType.SEMICOLON)
+    return query[: last.end + 1].lstrip()

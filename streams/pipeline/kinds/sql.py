@@ -65,6 +65,7 @@ from kafka_pipeline.streams.sql.query_text import (
     read_groups,
     read_join,
     read_stages,
+    require_joined,
     tables_of,
 )
 from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec, StateChange
@@ -124,16 +125,18 @@ class Sql(Spark[SqlSpec]):
         schemas = _read_schemas(fields, problems)
         written = read_written(fields, problems, schemas)
         stages = self._stages(fields, problems)
-        is_cut = not problems.found_at(fields.at(_QUERY.name))
         of_stages = fields_of_stages(fields, stages, tables, fields.text(ID))
         specs = {}
         for stage, (own, its_tables) in zip(stages, of_stages, strict=True):
             query, names = stage.query, tables.names
             join, over, grouping = None, None, None
-            if is_cut:
+            # Once something is wrong with the query, nothing is known of the keys that it may have.
+            if not problems.found_at(fields.at(_QUERY.name)):
                 join = _read_joining(own, query, names, problems)
-                over = None if join else read_over_keys(own, query, names, problems)
-                grouping = None if join or over else grouping_of_query(own, query, names, problems)
+            if not join and not problems.found_at(fields.at(_QUERY.name)):
+                over = read_over_keys(own, query, names, problems)
+            if not join and not over and not problems.found_at(fields.at(_QUERY.name)):
+                grouping = grouping_of_query(own, query, names, problems)
             if _reads_stage(stage, stages, fields.text(ID)):
                 # A null in what an earlier stage calls key is a group like others.
                 grouping = grouping and structs.replace(grouping, stage="groups")
@@ -362,6 +365,7 @@ def _read_joining(
     """Return the join of two inputs of a query with these lookup tables, or None without one."""
     try:
         join = read_join(query, tables)
+        require_joined(query, tables)
         if join is None:
             refuse_ttl(fields, problems)
             return None

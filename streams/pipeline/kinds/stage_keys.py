@@ -60,7 +60,7 @@ def _keys_of(
         groups, join = read_groups(query, tables.names), read_join(query, tables.names)
         over = read_over(query, tables.names)
     except QueryError:
-        return frozenset()  # it is read once more, and then reported
+        return _KEYS  # it is read once more, and then reported
     found = set()
     has_windows = groups is not None and groups.window is not None
     if groups is not None:

@@ -59,6 +59,12 @@ def test_views_read_views_and_become_stages_as_ctes_do() -> None:
     assert found["Final"] == "SELECT s, count(*) FROM `Final.big` AS big GROUP BY s"
 
 
+@pytest.mark.parametrize("end", [";", " -- all", " -- all\n; /* of them */ -- now"])
+def test_view_may_end_with_a_semicolon_and_comments(end: str) -> None:
+    found = queries(pipeline("SELECT k AS key FROM v", views={"v": f"SELECT k FROM orders{end}"}))
+    assert found["Final"] == "WITH `v` AS (SELECT k FROM orders) SELECT k AS key FROM v"
+
+
 def test_query_without_views_stays_as_it_is() -> None:
     assert queries(pipeline("SELECT n FROM orders")) == {"Final": "SELECT n FROM orders"}
 
@@ -87,7 +93,7 @@ def test_places_are_those_in_the_query(query: str) -> None:
         ({"v": 7}, "", "the view v must be a SELECT, got the number 7"),
         ({"v": " "}, "", "the view v must be a SELECT"),
         ({"v": "SELECT 1", "V": "SELECT 2"}, "", 'view "V" is given twice'),
-        ({"v": "SELECT ((("}, "", "the view v cannot be read: "),
+        ({"v": "SELECT ((("}, "", "the view v cannot be read: reading stopped in line 1"),
         (
             {"v": "SELECT * FROM w", "w": "SELECT * FROM v"},
             "",
