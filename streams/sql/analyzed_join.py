@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Literal
 
@@ -217,9 +217,9 @@ def joined_query(
         spec = JoinSpec(
             left=left, right=right, keeps=keeps, before_ms=bounds[0], after_ms=bounds[1]
         )
-    used = {id_of(column) for column in items(analyzed.output())}
-    for reading in (*others, *(step.node for step in above)):
-        used |= {id_of(column) for column in items(reading.references().toSeq())}
+    above, used = _without_unused(above, analyzed, make)
+    for demand in others:
+        used |= _read_by(demand)
     first, second = (
         [column for column in items(side.output()) if id_of(column) in used]
         for side in items(join.children())
@@ -245,6 +245,29 @@ def _way_to_join(plan: Any, inputs: Mapping[int, str]) -> tuple[list[PlanStep], 
             )
         above.append(PlanStep(plan, children, reading[0]))
         plan = children[reading[0]]
+
+
+def _without_unused(
+    above: Sequence[PlanStep], analyzed: Any, make: Catalyst
+) -> tuple[list[PlanStep], set[int]]:
+    """Return the operators above a join, and the ids of all columns that these and the result read.
+
+    A SELECT in between loses the columns that nothing reads. With USING, Spark has one of all
+    columns of both sides there.
+    """
+    used, found = {id_of(column) for column in items(analyzed.output())}, list[PlanStep]()
+    for step in above:
+        node = step.node
+        if kind(node) == "Project":
+            columns = [each for each in items(node.projectList()) if id_of(each) in used]
+            node = make.project(columns, node.child())
+        used |= _read_by(node)
+        found.append(replace(step, node=node))
+    return found, used
+
+
+def _read_by(node: Any) -> set[int]:
+    return {id_of(column) for column in items(node.references().toSeq())}
 
 
 def _inputs_of_sides(join: Any, inputs: Mapping[int, str]) -> tuple[int, int]:
@@ -318,7 +341,7 @@ def _sides_of(join: Any) -> Callable[[Any], int | None]:
     outputs = [{id_of(each) for each in items(side.output())} for side in items(join.children())]
 
     def side_of(expression: Any) -> int | None:
-        read = {id_of(each) for each in items(expression.references().toSeq())}
+        read = _read_by(expression)
         return next((side for side in (0, 1) if read and read <= outputs[side]), None)
 
     return side_of

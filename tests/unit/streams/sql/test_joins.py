@@ -235,7 +235,7 @@ def test_a_changed_query_does_not_read_the_state(shared: OpenedOnce) -> None:
             ),
             (
                 "SELECT key, n FROM orders UNION ALL SELECT key, n FROM payments",
-                "not as a join of two",
+                "UNION of orders and payments",
             ),
             (f"SELECT o.key, rand() AS n FROM orders o JOIN payments p {ON}", "random numbers"),
             (

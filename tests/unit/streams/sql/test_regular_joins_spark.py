@@ -115,6 +115,33 @@ def test_rows_that_cannot_have_results_are_not_kept(
     job.close()
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT concat_ws('|', o.key, n, p.key) AS key, p.x FROM orders o "
+        "JOIN payments p USING (n)",
+        "SELECT key, x FROM (SELECT concat_ws('|', o.key, o.n, p.key) AS key, p.x, o.offset "
+        "FROM orders o JOIN payments p ON o.n = p.n)",
+    ],
+)
+def test_a_join_reads_no_columns_that_a_select_around_it_leaves_out(
+    shared: OpenedOnce, query: str
+) -> None:
+    """Those of a former record are not known, such as its offset."""
+    text = pipeline(query, "ttl: none", SCHEMA)
+    for source in ("orders", "payments"):
+        text = text.replace(
+            f"{source}: {source}", f"{source}: {{topic: {source}, changelog: true}}"
+        )
+    job = Job(text, shared)
+    job.send([{"key": "a", "at": 1, "id": "o", "n": 1, "x": 3}], topic="orders")
+    job.send([{"key": "b", "at": 2, "id": "p", "n": 1, "x": 5}], topic="payments")
+    assert job.latest() == {"a|1|b": {"x": 5}}
+    job.send([{"key": "b", "at": 3, "id": "p", "n": 1, "x": 7}], topic="payments")
+    assert job.latest() == {"a|1|b": {"x": 7}}
+    job.close()
+
+
 def require_same(
     shared: OpenedOnce, seeds: list[int], how: str, on: str, condition: str = ""
 ) -> None:
