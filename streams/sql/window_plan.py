@@ -108,7 +108,9 @@ def with_order(aggregate: Any, rdd_id: int, make: Catalyst) -> Any:
     order = input_column(child, ORDER, rdd_id)
     grouping = items(aggregate.groupingExpressions())
     sessions = {id_of(column) for column in grouping if is_session(column)}
-    unmarked = [_unmarked(column, sessions, make) for column in grouping]
+    unmarked = [
+        _unmarked(column, sessions, make) if is_session(column) else column for column in grouping
+    ]
     columns = items(aggregate.aggregateExpressions())
     child = _with_unmarked(child, sessions, rdd_id, make)
     return make.aggregate([*unmarked, order], columns, child, aggregate.hint())

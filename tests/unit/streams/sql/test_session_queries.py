@@ -189,6 +189,17 @@ def test_sessions_of_records_with_different_keys(shared: OpenedOnce) -> None:
     job.close()
 
 
+@pytest.mark.parametrize("source", ["input", "(SELECT * FROM input WHERE n > 0)"])
+def test_sessions_of_an_expression(shared: OpenedOnce, source: str) -> None:
+    query = BY_CUSTOMER.replace("BY customer", "BY customer IS NULL").replace(
+        "customer AS", "'x' AS"
+    )
+    job = Job(pipeline(query.replace("FROM input", f"FROM {source}")), shared)
+    job.send([*rows(10, key="a"), *rows(12, key="b"), *rows(30, key="a")])
+    assert shown(job.take()) == ["x: ('00:10-00:17', 10, 12)", "x: ('00:30-00:35', 30)"]
+    job.close()
+
+
 def test_session_alone_may_be_the_group(shared: OpenedOnce) -> None:
     query = SESSIONS.replace("BY key, ", "BY ").replace("key, ", "session_window.start AS key, ", 1)
     job = Job(pipeline(query, "emit: on_close\n  grace: 0 s"), shared)
