@@ -135,16 +135,29 @@ class ArcKinds:
         return join_key_problem(spec, self._identities(entry))
 
     def made_join_key(self, entry: Entry) -> MadeKey | None:
-        """Return a key for a stage that takes results of a join back, if it may get one."""
-        spec = entry.spec
-        if not isinstance(spec, SqlSpec) or spec.join is None or not spec.is_inner:
-            return None
-        identities = self._identities(entry)
-        if not identities and not _takes_back(spec):
+        """Return a key for a stage that joins, if it needs one and may get it.
+
+        Those need one that take results back, and those whose rows are in the key of another.
+        """
+        if not self._needs_key(entry):
             return None
         from kafka_pipeline.streams.sql.join_key import made_key
 
-        return made_key(spec, identities)
+        assert isinstance(entry.spec, SqlSpec), "it joins"
+        return made_key(entry.spec, self._identities(entry))
+
+    def _needs_key(self, entry: Entry) -> bool:
+        spec = entry.spec
+        if not isinstance(spec, SqlSpec) or spec.join is None or not spec.is_inner:
+            return False
+        if self._identities(entry) or _takes_back(spec):
+            return True
+        return any(
+            isinstance(other.spec, SqlSpec)
+            and entry.id in other.spec.stages
+            and self._needs_key(other)
+            for other in self._file.entries
+        )
 
     def _identities(self, entry: Entry) -> dict[JoinSide, Collection[str] | None]:
         """Return the columns that tell the rows of each changing side of a join apart."""

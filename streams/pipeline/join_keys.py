@@ -19,8 +19,9 @@ from kafka_pipeline.streams.sql.stage import Stage
 def with_join_keys(file: PipelineFile) -> PipelineFile:
     """Return a pipeline whose stages that take back what a join gave have a key, if possible."""
     kinds = ArcKinds(file)
-    for entry in file.entries:
+    for at in range(len(file.entries)):
         # A stage follows those that it reads, so these have their keys.
+        entry = file.entries[at]
         key = kinds.made_join_key(entry) if entry.part_of else None
         if key is not None:
             (stage,) = entry.stages

@@ -19,10 +19,13 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from kafka_pipeline.common.pipelines.specs import JoinSide, SqlSpec
+from kafka_pipeline.common.pipelines.specs import JoinSide, RegularJoinSpec, SqlSpec
 from kafka_pipeline.streams.sql.join_shape import SIDES
 from kafka_pipeline.streams.sql.join_tree import equalities, is_bare, joins_of
+from kafka_pipeline.streams.sql.known_columns import KnownColumns
 from kafka_pipeline.streams.sql.query_tree import parsed, quiet, sources_of
+from kafka_pipeline.streams.sql.result_key import identity_columns
+from kafka_pipeline.streams.sql.schema_columns import OF_JSON, columns_of_schema
 from kafka_pipeline.streams.sql.spec import QueryError, quoted
 from kafka_pipeline.streams.sql.stage import THERE
 
@@ -105,8 +108,8 @@ class _Keys:
         self._of_records = _PLACE if spec.is_inner else ()
         join = spec.join
         assert join is not None, "it joins"
-        assert join.regular is not None, "it has no bounds of time"
-        self._only, self._stage = join.regular.only, join.regular.stage
+        regular = join.regular or RegularJoinSpec()
+        self._only, self._stage = regular.only, regular.stage
         self._names = join.left, join.right
         self._identities = {SIDES.index(side): names for side, names in identities.items()}
         alone = ("left",) if self._only else join.keeps
@@ -221,13 +224,20 @@ class _Keys:
 
     def times_of_records(self) -> list[tuple[int, str]]:
         """Return the times of plain records: a topic that is made again has the former offsets."""
-        return [(side, "timestamp") for side in self._sides if side not in self._identities]
+        return [
+            (side, "timestamp")
+            for side in self._sides
+            if side not in self._identities and not self.text.is_stage(side)
+        ]
 
     def _names_of(self, side: int) -> Sequence[str] | None:
         """Return the columns that tell the rows of a side apart; `None` if nothing shows them."""
-        if side not in self._identities:
+        if side in self._identities:
+            names = self._identities[side]
+        elif self._of_records and self.text.is_stage(side):
+            names = self.text.identity(side)
+        else:
             return self._of_records
-        names = self._identities[side]
         return None if names is None else sorted(names)
 
     def _advice(self) -> str:
@@ -340,6 +350,18 @@ class _JoinText:
     def tables_of(self, side: int) -> list[str]:
         """Return the tables that a side has joined, in a stage before."""
         return [name for name, alias in self._structs.items() if alias == self.aliases[side]]
+
+    def is_stage(self, side: int) -> bool:
+        """Whether a side is a stage of the same query."""
+        return self._stage(side) is not None
+
+    def identity(self, side: int) -> Collection[str] | None:
+        """Return the columns that tell the rows of a stage apart; `None` if nothing shows them."""
+        stage = self._stage(side)
+        assert stage is not None, "the side is a stage"
+        if any(each.alias_or_name == _KEY for each in _tree_of(stage).selects):
+            return (_KEY,)
+        return identity_columns(stage.query, [*stage.tables, *stage.topic_tables])
 
     def _stage(self, side: int) -> SqlSpec | None:
         """Return the stage that a side is, if it is one."""
@@ -491,9 +513,24 @@ class _JoinText:
         giving = [
             name
             for name, (_, source) in sources.items()
-            if not isinstance(source, Scope) or self._given(column.name, source) is not None
+            if column.name in (self._columns.of(source) or {column.name})
         ]
         return giving if len(giving) == 1 else []
+
+    @cached_property
+    def _columns(self) -> KnownColumns:
+        """What the sides have, as far as it is known: not of inputs in Avro."""
+        spec = self.spec
+        schemas = {name.lower(): schema for name, schema in spec.schemas.items()}
+        schemas |= {name.lower(): "" for name in (*spec.tables, *spec.topic_tables)}
+
+        def columns_of(name: str) -> frozenset[str] | None:
+            schema = schemas.get(name, spec.schema)
+            return OF_JSON | columns_of_schema(schema) if schema else None
+
+        return KnownColumns(
+            columns_of, {name: _tree_of(stage) for name, stage in _stages(spec).items()}
+        )
 
     def _given(self, name: str, scope: Scope) -> tuple[exp.Expr, Scope] | None:
         """Return the expression of a scope's column, and the scope that it is over."""

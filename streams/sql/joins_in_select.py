@@ -171,7 +171,8 @@ def _demands(tokens: Sequence[Token], start: int, end: int) -> list[tuple[int, i
 class JoinsOfSelect:
     """The joins of the outermost SELECT of a tree.
 
-    `meeting` are the numbers of those of its items in FROM that read inputs.
+    `names` are what its items in FROM are called, and `meeting` the numbers of those of them that
+    read inputs.
     """
 
     def __init__(self, tree: exp.Query, clause: FromClause, columns: KnownColumns) -> None:
@@ -181,7 +182,7 @@ class JoinsOfSelect:
         self._joins: list[exp.Join] = [*(select.args.get("joins") or ())]
         first = select.args.get("from_")
         items = [] if first is None else [first, *self._joins]
-        self._names: list[str] = [item.alias_or_name for item in items]
+        self.names: list[str] = [item.alias_or_name for item in items]
         self._select = select
         self._views = [each for each in self._scope.find_all(exp.Lateral) if each.args.get("view")]
         self._demands: list[exp.Expr] = []
@@ -190,11 +191,11 @@ class JoinsOfSelect:
             self._demands = [*_conjuncts(where.this)]
         sources = sources_of(self._scope) if len(items) == len(clause.items) else {}
         self._columns = [
-            columns.of(sources[name][1]) if name in sources else None for name in self._names
+            columns.of(sources[name][1]) if name in sources else None for name in self.names
         ]
         self.meeting = [
             number
-            for number, name in enumerate(self._names)
+            for number, name in enumerate(self.names)
             if name in sources and inputs_of(sources[name][1])
         ]
         if len(self._demands) != len(clause.where):
@@ -222,7 +223,7 @@ class JoinsOfSelect:
         merged, (tables, of_views) = self._merged(), self._of_views()
         for column in self._all_columns():
             name, *fields = (part.name for part in column.parts)
-            if fields and name in (*self._names, *tables):
+            if fields and name in (*self.names, *tables):
                 continue
             if name in (*of_views, *merged, *WINDOW_COLUMNS):
                 continue
@@ -243,7 +244,7 @@ class JoinsOfSelect:
         Raises `QueryError` if several have it.
         """
         seen = self._seen_by(column)
-        having = [self._names[at] for at in seen if name in (self._columns[at] or ())]
+        having = [self.names[at] for at in seen if name in (self._columns[at] or ())]
         if len(having) > 1:
             raise QueryError(
                 f'"{name}" is a column of {_all_of(having)}: write the name of the table in '
@@ -258,7 +259,7 @@ class JoinsOfSelect:
             last = next(at for at, each in enumerate(self._joins, 1) if each is join)
             before = range(last + 1)
         else:
-            before, last = range(len(self._names)), 0
+            before, last = range(len(self.names)), 0
         hidden = {
             at for at, each in enumerate(self._joins, 1) if at != last and each.kind in _ONE_SIDED
         }
@@ -269,7 +270,7 @@ class JoinsOfSelect:
 
     def name(self, end: int) -> str:
         """Return what the join of all items in front of an `end` is called."""
-        return "_".join(self._names[:end])
+        return "_".join(self.names[:end])
 
     def demands_of(self, end: int) -> list[int]:
         """Return which parts of WHERE a join of all items before `end` needs as its condition.
@@ -286,7 +287,7 @@ class JoinsOfSelect:
 
         With LATERAL VIEW, those are the ones that show that they read nothing of it.
         """
-        return self._demands_on(len(self._names)) if self._views else [*range(count)]
+        return self._demands_on(len(self.names)) if self._views else [*range(count)]
 
     @property
     def keeps_rows(self) -> bool:
@@ -295,7 +296,7 @@ class JoinsOfSelect:
 
     def _demands_on(self, end: int) -> list[int]:
         """Return which parts of WHERE name tables that are before `end`, and no others."""
-        known = set(self._names[:end])
+        known = set(self.names[:end])
         return [
             number
             for number, demand in enumerate(self._demands)
@@ -314,14 +315,14 @@ class JoinsOfSelect:
             inside |= {id(node) for each in demands for node in self._demands[each].walk()}
         elif demands:
             inside |= {id(node) for node in self._select.args["where"].walk()}
-        known, is_last = self._names[:end], end == len(self._names)
+        known, is_last = self.names[:end], end == len(self.names)
         merged = self._merged()
         fields: dict[str, set[str] | None] = {}
         plain = set[str]()
         if any(isinstance(each, exp.Star) for each in self._select.selects):
             raise QueryError(
                 "a stage joins what the SELECT reads, so it cannot have *: write "
-                f"{', '.join(f'{name}.*' for name in self._names)}, or the columns"
+                f"{', '.join(f'{name}.*' for name in self.names)}, or the columns"
             )
         for star in self._scope.stars:
             if star.text("table") in known and id(star) not in inside:
@@ -333,7 +334,7 @@ class JoinsOfSelect:
             table, *names = (part.name for part in column.parts)
             if table in (tables if names else of_views) or table in others:
                 continue
-            if table in self._names and names:
+            if table in self.names and names:
                 of_table = fields.setdefault(table, set()) if table in known else None
                 if of_table is not None:
                     of_table.add(names[0])
@@ -349,7 +350,7 @@ class JoinsOfSelect:
     def _not_found(self, column: exp.Column, name: str) -> QueryError:
         """Return what is wrong with a column of which no table is known to have it."""
         seen = self._seen_by(column)
-        unknown = [self._names[at] for at in seen if self._columns[at] is None]
+        unknown = [self.names[at] for at in seen if self._columns[at] is None]
         if unknown:
             return QueryError(
                 f'a SELECT that joins more than two inputs says which of them has "{name}": write '
@@ -357,7 +358,7 @@ class JoinsOfSelect:
                 "are not known here"
             )
         known = sorted(frozenset[str]().union(*(self._columns[at] or () for at in seen)))
-        tables = _all_of([self._names[at] for at in seen])
+        tables = _all_of([self.names[at] for at in seen])
         return QueryError(f'"{name}" is not a column of {tables}{did_you_mean(name, known)}')
 
     def _all_columns(self) -> list[exp.Column]:

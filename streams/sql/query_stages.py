@@ -10,9 +10,9 @@ takes a quarter of a second.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import TokenType
@@ -230,7 +230,10 @@ class _Cutting:
         if clause is not None:
             joins = self._joins(text, clause)
             if joins.is_too_much:
-                named = self._with_tables(text, joins)
+                named = [
+                    *self._with_tables(text, joins),
+                    *self._with_aliases(query, edits, clause, joins),
+                ]
                 if named:
                     edits = sorted([*edits, *named], key=lambda edit: edit.first)
                     joins = self._joins(self.composed(self._written(query, edits)), clause)
@@ -244,6 +247,21 @@ class _Cutting:
         }
         tree = parsed(_as_string(text), self._tables)
         return JoinsOfSelect(tree, clause, KnownColumns(self._columns, stages))
+
+    def _with_aliases(
+        self, query: Query, edits: Sequence[_Edit], clause: FromClause, joins: JoinsOfSelect
+    ) -> Iterator[_Edit]:
+        """Yield edits that write what subqueries without an alias are called.
+
+        Otherwise, nothing could name their columns. Those that have become stages have a name.
+        """
+        stages = {edit.first for edit in edits}
+        for read in query.reads:
+            if isinstance(read, Subquery) and not read.name and read.opening not in stages:
+                alias = joins.names[bisect_right(clause.items, read.opening) - 1]
+                closing = self._tokens[read.closing]
+                text: _Text = [self._part(closing.start, closing.end + 1)]
+                yield _Edit(read.closing, read.closing, [*text, (f" AS {quoted(alias)}", None)])
 
     def _with_tables(self, text: _Text, joins: JoinsOfSelect) -> list[_Edit]:
         """Return edits that write the table in front of each column that has none.

@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from kafka_pipeline.streams.sql.spec import COLUMNS
+
 Columns = Callable[[str], frozenset[str] | None]
 """Returns the columns of an input or a lookup table; `None` if they are not known. All names have
 small letters."""
+
+OF_JSON = frozenset(COLUMNS) - {"value"}
+"""The columns of records whose values are JSON objects, next to the fields of these."""
 
 _WORD = re.compile(r"`((?:[^`]|``)*)`|'[^']*'|\"[^\"]*\"|[<>(),]|[^\s`<>(),:]+")
 

@@ -8,10 +8,9 @@ from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.yaml_positions import Map, plain
 from kafka_pipeline.streams.pipeline.kinds.spark import FORMAT, SCHEMA
 from kafka_pipeline.streams.pipeline.kinds.tables import TABLES
-from kafka_pipeline.streams.sql.schema_columns import columns_of_schema
+from kafka_pipeline.streams.sql.schema_columns import OF_JSON, columns_of_schema
 from kafka_pipeline.streams.sql.spec import COLUMNS
 
-_OF_RECORDS = frozenset(COLUMNS)
 _OF_TABLES = frozenset({"key", "timestamp"})
 
 
@@ -39,8 +38,8 @@ class InputColumns:
             own = columns_of_schema(schema) if schema else frozenset({"value"})
             return None if self._format == "avro" else own | _OF_TABLES
         if self._format not in ("json", "avro"):
-            return _OF_RECORDS
+            return frozenset(COLUMNS)
         schema = self._of_all or self._of_inputs.get(name, "")
         if not schema or self._format == "avro":
             return None
-        return (_OF_RECORDS - {"value"}) | columns_of_schema(schema)
+        return OF_JSON | columns_of_schema(schema)

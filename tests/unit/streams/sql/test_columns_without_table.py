@@ -110,3 +110,14 @@ def test_names_in_a_schema() -> None:
         ">>, x: INT NOT NULL"
     )
     assert columns_of_schema(schema) == {"id", "the `n`", "p", "s", "x"}
+
+
+def test_subqueries_without_an_alias_get_one() -> None:
+    query = (
+        "SELECT city, count(*) FROM (SELECT * FROM people) JOIN (SELECT seller FROM auctions) ON "
+        "seller = pid GROUP BY city"
+    )
+    assert cut(query)["_0__1"] == (
+        "SELECT `city` FROM (SELECT * FROM people) AS `_0` JOIN (SELECT seller FROM auctions) AS "
+        "`_1` ON seller = pid"
+    )

@@ -108,6 +108,10 @@ GROUPED = {
         "SELECT coalesce(b.group, '-') AS key, count(*) AS c, sum(a.n) AS s, max(c.n) AS m FROM a "
         "LEFT JOIN b ON a.id = b.id AND b.n > a.n JOIN c ON a.other = c.other GROUP BY b.group"
     ),
+    "groups of an outer join after an inner one": (
+        "SELECT coalesce(c.group, '-') AS key, count(*) AS c, sum(a.n) AS s, sum(c.n) AS t FROM a, "
+        "b LEFT JOIN c ON b.other = c.other AND c.n > b.n WHERE a.id = b.id GROUP BY c.group"
+    ),
     "groups of a LATERAL VIEW": (
         "SELECT concat(item, a.group) AS key, count(*) AS c, sum(v.item * b.n) AS s FROM a, b "
         "LATERAL VIEW explode(array(a.n, b.other)) v AS item "
@@ -254,6 +258,8 @@ def test_windows_of_two_times_are_refused(tmp_path: Path) -> None:
             "a JOIN b ON a.id = b.id",
             "a JOIN b ON a.key = b.key",
             "b JOIN c ON b.key = c.key JOIN a ON a.id = c.id",
+            "a JOIN c ON a.id = c.id JOIN b ON a.id = b.id",
+            "a JOIN c ON a.key = c.key JOIN b ON a.key = b.key",
         ]
     ),
 )
@@ -332,6 +338,37 @@ def test_a_join_of_three_follows_all_that_change(shared: OpenedOnce, joined: str
     job.send([{"key": "k", "at": 2, "raw": None}], topic="a")
     found |= {each.key: each.value for each in job.take()}
     assert not any(found.values())
+    job.close()
+
+
+@pytest.mark.parametrize(
+    "joined",
+    long_but_the_first(["x JOIN y ON item = id", "x LEFT JOIN y ON item = id AND kind <> 'z'"]),
+)
+def test_columns_of_results_that_change_need_no_table(shared: OpenedOnce, joined: str) -> None:
+    query = f"SELECT coalesce(kind, '-') AS key, sum(price) AS s FROM {joined} GROUP BY kind"
+    job = Job(
+        f"""
+sources:
+  x: {{topic: x, changelog: true, schema: "item INT, price INT"}}
+  y: {{topic: y, changelog: true, schema: "id INT, kind STRING"}}
+processors:
+- id: P
+  type: sql
+  from: [x, y]
+  format: json
+  query: {json.dumps(query)}
+  ttl: none
+  to: [sink]
+""",
+        shared,
+    )
+    job.send([{"key": "p", "at": 1, "id": 7, "kind": "book"}], topic="y")
+    job.send([{"key": k, "at": 1, "item": 7, "price": 1} for k in "ab"], topic="x")
+    assert job.latest() == {"book": {"s": 2}}
+    job.send([{"key": "p", "at": 2, "id": 7, "kind": "game"}], topic="y")
+    job.send([{"key": "a", "at": 2, "item": 7, "price": 5}], topic="x")
+    assert {each.key: each.value for each in job.take()} == {"book": None, "game": {"s": 6}}
     job.close()
 
 
