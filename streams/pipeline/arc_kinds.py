@@ -262,9 +262,11 @@ class ArcKinds:
         changing = self.sides(entry)
         if not changing and not _takes_back(spec):
             return _RECORDS
-        if changing or not spec.is_inner or not self.join_key_problem(entry):
+        wrong = self.join_key_problem(entry) if spec.is_inner and not changing else ""
+        if not wrong:
             return Arc(ArcKind.UPSERTS, entry.id, entry.id)
-        problem = "takes back what a row without a partner gave, and two rows may have one key"
+        problem = "takes back what a row without a partner gave, and two rows may have one key: it "
+        problem += wrong
         return Arc(ArcKind.UPDATES, entry.id, entry.id, problem)
 
     def _of_groups(self, entry: Entry, spec: SparkSpec) -> Arc:

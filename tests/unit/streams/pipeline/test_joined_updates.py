@@ -446,6 +446,36 @@ def test_a_join_of_records_that_takes_results_back_can_be_grouped() -> None:
     assert spec_of(made, "P-rows").changelog
 
 
+RENAMED = (
+    "SELECT x AS key, count(*) AS c FROM (SELECT {} n AS m, a AS x FROM orders) o {} JOIN (SELECT "
+    "{} n AS k FROM payments) p ON m = k GROUP BY x"
+)
+
+
+def test_a_key_of_subqueries_has_the_names_that_these_give() -> None:
+    query = RENAMED.format("key AS id,", "", "offset AS o, partition, timestamp AS at,")
+    made = load(pipeline(query, upserts="orders"))
+    key, _, _ = spec_of(made, "P").stages["P.o_p"].query.partition(" AS key,")
+    assert [
+        each for each in ("`o`.`id`", "`p`.`o`", "`p`.`at`", "`p`.`k`") if each not in key
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "upserts", "lacking"),
+    [
+        ("", "orders payments", "joins o, which does not give key"),
+        ("LEFT", "", "joins o, which does not give partition and offset and timestamp"),
+    ],
+)
+def test_a_subquery_that_lacks_what_tells_its_rows_apart_is_named(
+    kind: str, upserts: str, lacking: str
+) -> None:
+    problem = "\n".join(problems_in(pipeline(RENAMED.format("", kind, ""), upserts=upserts)))
+    assert lacking in problem
+    assert "add them to what o selects" in problem
+
+
 BOUNDED = (
     "SELECT o.key, p.a FROM orders o {}JOIN payments p ON o.key = p.key AND p.timestamp BETWEEN "
     "o.timestamp - INTERVAL 1 HOUR AND o.timestamp"
