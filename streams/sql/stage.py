@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 THERE = "__there"
 """A column that says that a row is there, where its other columns may be null."""
 
-_PLACE = re.compile(r"\(line (\d+), column (\d+)\)")
+_PLACE = re.compile(r"( ?)\(line (\d+), column (\d+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +49,29 @@ class Stage:
         return replace(self, text=text)
 
     def placed(self, message: str) -> str:
-        """Return a message about the query of this stage, with places in the whole query."""
-        return _PLACE.sub(lambda found: self._placed(int(found[1]), int(found[2])), message)
+        """Return a message about the query of this stage, with places in the whole query.
+
+        What is not from there, such as the text of a view, has no place.
+        """
+
+        def shown(found: re.Match[str]) -> str:
+            place = self._placed(int(found[2]), int(found[3]))
+            return place and found[1] + place
+
+        return _PLACE.sub(shown, message)
 
     def _placed(self, line: int, column: int) -> str:
         lines = self.query.splitlines(keepends=True)
-        at, found = sum(map(len, lines[: line - 1])) + column - 1, 0
+        at = sum(map(len, lines[: line - 1])) + column - 1
         for part, start in self.text:
-            if start is not None:
-                found = start + min(at, len(part))
             if at < len(part):
-                break
+                return "" if start is None else self._shown(start + at)
             at -= len(part)
-        before = self.whole[:found]
-        return f"(line {before.count(chr(10)) + 1}, column {found - before.rfind(chr(10))})"
+        return self._shown(len(self.whole))
+
+    def _shown(self, place: int) -> str:
+        before = self.whole[:place]
+        return f"(line {before.count(chr(10)) + 1}, column {place - before.rfind(chr(10))})"
 
 
 def _marked(part: str, tables: Collection[str]) -> str:
