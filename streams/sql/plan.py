@@ -199,7 +199,7 @@ def with_column(plan: Any, name: str, rdd_id: int, make: Catalyst) -> Any:
     column = input_column(plan, name, rdd_id)
     if plan.outputSet().contains(column):
         return plan
-    if kind(plan) in _OPAQUE and not _gives_windows(plan):
+    if kind(plan) in _OPAQUE and not (_gives_windows(plan) or _gives_sets(plan)):
         raise QueryError(
             f"{kind(plan)} hides which record a row stems from: let the result have a column "
             "timestamp"
@@ -325,6 +325,12 @@ def nodes_to_input(plan: Any, rdd_id: int) -> Iterator[Any]:
 def _gives_windows(plan: Any) -> bool:
     """Whether a plan puts each row into several windows that overlap."""
     return kind(plan) == "Expand" and any(is_window(column) for column in items(plan.output()))
+
+
+def _gives_sets(plan: Any) -> bool:
+    """Whether a plan puts each row into several grouping sets."""
+    names = {str(column.name()) for column in items(plan.output())}
+    return kind(plan) == "Expand" and "spark_grouping_id" in names
 
 
 def all_nodes(plan: Any) -> Iterator[Any]:

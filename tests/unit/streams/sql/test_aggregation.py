@@ -297,9 +297,10 @@ def test_collections_are_bounded(local: LocalQueries, function: str, group: str)
     folding.add(records([{"customer": "b", "n": 5}]))
 
 
-def test_grouping_sets_are_groups(local: LocalQueries) -> None:
+@pytest.mark.parametrize("source", ["input", "(SELECT customer, n FROM input)"])
+def test_grouping_sets_are_groups(local: LocalQueries, source: str) -> None:
     query = (
-        "SELECT customer AS key, grouping(customer) AS total, sum(n) AS s FROM input "
+        f"SELECT customer AS key, grouping(customer) AS total, sum(n) AS s FROM {source} "
         "GROUP BY ROLLUP (customer)"
     )
     folding = Folding(opened(local, query))
