@@ -28,7 +28,7 @@ from kafka_pipeline.streams.sql.query_tree import (
     quiet,
     sources_of,
 )
-from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, QueryError
 
 _OPERATORS: dict[type[exp.Expr], Comparing] = {
     exp.LT: "<",
@@ -55,6 +55,12 @@ _KEEPS: dict[tuple[str, str], tuple[JoinSide, ...]] = {
 
 _BARE = ("", "INNER", "CROSS")
 """The kinds of joins that may have their condition in WHERE. A comma is `CROSS` for sqlglot."""
+
+_HOW_WINDOWS_MEET = (
+    "Spark takes no window(…) in ON. Name the windows in front of the join, and compare their "
+    "start, as in FROM (SELECT *, window(timestamp, '1 hour') AS w FROM a) a JOIN (SELECT *, "
+    "window(timestamp, '1 hour') AS w FROM b) b ON a.w.start = b.w.start"
+)
 
 _ONLY: dict[str, Literal["semi", "anti"]] = {"SEMI": "semi", "ANTI": "anti"}
 
@@ -90,6 +96,8 @@ def find_join(
     kind, where = join.kind or "", scope.expression.args.get("where")
     if is_bare(join) and where is not None:
         on, kind = where.this, ""
+    if on is not None and any(_is_window(call) for call in on.find_all(exp.Anonymous)):
+        raise QueryError(f"{said}: {_HOW_WINDOWS_MEET}")
     keeps = _KEEPS.get((join.side or "", kind))
     if join.method or keeps is None or (on is None and not using):
         raise QueryError(f"{said}: {HOW_TO_JOIN}" + (f" ({how})" if how != "JOIN" else ""))
@@ -120,6 +128,10 @@ def is_bare(join: exp.Join) -> bool:
     """Whether a join has no condition of its own, such as one by a comma."""
     has_condition = join.args.get("on") not in (None, exp.true()) or bool(join.args.get("using"))
     return not has_condition and not join.side and (join.kind or "") in _BARE
+
+
+def _is_window(call: exp.Anonymous) -> bool:
+    return call.name.lower() in ("window", "session_window", CALENDAR_WINDOW)
 
 
 def joins_of(scope: Scope) -> Iterator[tuple[Scope, exp.Join, str, str]]:

@@ -145,7 +145,7 @@ def _name_of(part: _Part, scope: Scope, grouped: Scope) -> str | None:
             is_named = given.alias == part.alias and all(
                 column.name != part.alias for column in made.find_all(exp.Column)
             )
-            if is_named or made.sql("spark") == part.text:
+            if is_named or made.sql("spark") == part.text or _is_window(made, part):
                 return given.alias_or_name
         return None
     below = next((each for _, each in scope.selected_sources.values()), None)
@@ -159,6 +159,17 @@ def _name_of(part: _Part, scope: Scope, grouped: Scope) -> str | None:
         if isinstance(made, exp.Column) and made.name == name:
             return given.alias_or_name
     return None
+
+
+def _is_window(given: exp.Expr, part: _Part) -> bool:
+    """Whether an expression is the windows of a grouping column, or one of their bounds.
+
+    One bound tells windows apart. Sessions have both bounds.
+    """
+    if not part.is_window or not isinstance(given, exp.Column):
+        return False
+    is_bound = given.name in ("start", "end") and not any(map(_SESSIONS.fullmatch, part.names))
+    return (given.table if is_bound else given.name) in {*part.names, part.alias}
 
 
 def _problem_of_records(root: Scope) -> str:

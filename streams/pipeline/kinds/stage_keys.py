@@ -32,18 +32,20 @@ def fields_of_stages(
     `emit`, `grace` and `close_after_idle` hold for the stages with windows, and `grace` for joins
     with bounds of time and `OVER (…)`, too; `ttl` holds for all joins, as bounds do not count where
     results change. `late_to` takes the records of inputs, so it holds for the stages that read no
-    others. A key that no stage has a
-    use for is left to the last one, which reports it. Stages read each other as `<reading>.<name>`.
+    others. A key that no stage has a use for is left to the last one, which reports it, unless a
+    stage has a mistake. Stages read each other as `<reading>.<name>`.
     """
     if len(stages) == 1:
         return [(fields, tables)]
     inner = {f"{reading}.{stage.name}".lower() for stage in stages}
     read = [tables_of(stage.query) for stage in stages]
-    used = [
+    found = [
         _keys_of(stage.query, tables, names, reads_inputs=not inner & names)
         for stage, names in zip(stages, read, strict=True)
     ]
-    used[-1] |= _KEYS - frozenset().union(*used)
+    used = [keys or frozenset() for keys in found]
+    if None not in found:
+        used[-1] |= _KEYS - frozenset().union(*used)
     unread = {name.lower() for name in tables.names} - frozenset().union(*read)
     read[-1] |= unread
     return [
@@ -54,13 +56,13 @@ def fields_of_stages(
 
 def _keys_of(
     query: str, tables: TablesRead, read: Collection[str], *, reads_inputs: bool
-) -> frozenset[str]:
-    """Return the keys that a stage has a use for."""
+) -> frozenset[str] | None:
+    """Return the keys that a stage has a use for; `None` for one with a mistake."""
     try:
         groups, join = read_groups(query, tables.names), read_join(query, tables.names)
         over = read_over(query, tables.names)
     except QueryError:
-        return _KEYS  # it is read once more, and then reported
+        return None  # it is read once more, and then reported
     found = set()
     has_windows = groups is not None and groups.window is not None
     if groups is not None:

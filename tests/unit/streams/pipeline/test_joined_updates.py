@@ -476,6 +476,29 @@ def test_a_subquery_that_lacks_what_tells_its_rows_apart_is_named(
     assert "add them to what o selects" in problem
 
 
+@pytest.mark.parametrize("bound", ["window.start", "window.end", "window"])
+def test_a_bound_tells_the_windows_of_a_group_apart(bound: str) -> None:
+    sides = [
+        f"(SELECT a, {bound} AS w, count(*) AS c FROM {each} GROUP BY a, window(timestamp, '1 h'))"
+        for each in ("orders", "payments")
+    ]
+    joined = f"{sides[0].replace('1 h', '1 hour')} o JOIN {sides[1].replace('1 h', '1 hour')} p"
+    query = f"SELECT to_json(struct(o.a, o.w)) AS key, o.c FROM {joined} ON o.a = p.a AND o.w = p.w"
+    made = load(pipeline(query, upserts=""))
+    assert made.processor("P").gives == {"sink": ArcKind.UPSERTS}
+
+
+def test_a_bound_of_sessions_does_not_tell_them_apart() -> None:
+    groups = "GROUP BY a, session_window(timestamp, '9 hours')"
+    side = f"(SELECT a, session_window.start AS w FROM {{}} {groups})"
+    joined = (
+        f"{side.format('orders')} o JOIN {side.format('payments')} p ON o.a = p.a AND o.w = p.w"
+    )
+    query = f"SELECT to_json(struct(o.a, o.w)) AS key, p.w FROM {joined}"
+    problem = "\n".join(problems_in(pipeline(query, upserts="")))
+    assert "whose rows are told apart by grouping columns that it does not give" in problem
+
+
 BOUNDED = (
     "SELECT o.key, p.a FROM orders o {}JOIN payments p ON o.key = p.key AND p.timestamp BETWEEN "
     "o.timestamp - INTERVAL 1 HOUR AND o.timestamp"

@@ -78,6 +78,12 @@ def test_operators_on_sets_are_refused(how: str, instead: str) -> None:
         ("SELECT a.id AS key, b.n FROM a CROSS JOIN b", "ttl: 1 d", "two inputs are joined by"),
         ("SELECT id AS key, count(*) FROM a NATURAL JOIN b GROUP BY id", "ttl: 1 d", "NATURAL"),
         (
+            "SELECT x.n AS key, x.c FROM (SELECT n, count(*) AS c FROM a GROUP BY n, "
+            "session_window(timestamp, '1 month')) x JOIN b ON x.n = b.n",
+            "ttl: 1 d",
+            "the gap of session_window(…) cannot be read",
+        ),
+        (
             "SELECT sum(n) OVER (PARTITION BY key ORDER BY timestamp) AS s FROM input",
             "grace: 1 h",
             "OVER (…) over all rows so far",

@@ -133,6 +133,11 @@ def test_other_queries_have_no_join(query: str) -> None:
         ("SELECT o.key FROM orders o, payments p", r"LEFT ANTI JOIN.*CROSS JOIN"),
         ("SELECT key FROM orders NATURAL JOIN payments", "NATURAL"),
         (
+            "SELECT o.key FROM orders o JOIN payments p ON o.n = p.n AND "
+            "window(o.timestamp, '1 hour') = window(p.timestamp, '1 hour')",
+            r"compare their start, as in FROM \(SELECT \*, window",
+        ),
+        (
             joined("JOIN", WITHIN) + " JOIN refunds r ON r.key = o.key",
             "joins inputs more than once",
         ),
