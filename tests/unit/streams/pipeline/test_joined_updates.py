@@ -452,6 +452,25 @@ RENAMED = (
 )
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        "orders o JOIN payments p ON o.n = p.n",
+        "orders o JOIN payments p ON o.key = p.key AND p.timestamp BETWEEN o.timestamp AND "
+        "o.timestamp + INTERVAL 1 HOUR",
+        "(SELECT DISTINCT n, b FROM orders) o JOIN payments p ON o.n = p.n",
+    ],
+)
+def test_records_that_are_joined_before_a_side_that_changes_get_a_key(first: str) -> None:
+    query = f"SELECT i.a AS key, count(*) AS c FROM {first} LEFT JOIN items i ON o.b = i.key"
+    made = load(of_three(f"{query} GROUP BY i.a", "items").replace("ttl: none", "ttl: 9 d"))
+    stage = spec_of(made, "P.o_p_i").stages["P.o_p"].query
+    assert " AS key, struct(" in stage
+    assert made.processor("P.o_p").gives == {}
+    assert "`p.o_p`.`key`" in spec_of(made, "P").stages["P.o_p_i"].query
+    assert made.processor("P.o_p_i").gives == {"P": ArcKind.UPSERTS}
+
+
 def test_a_key_of_subqueries_has_the_names_that_these_give() -> None:
     query = RENAMED.format("key AS id,", "", "offset AS o, partition, timestamp AS at,")
     made = load(pipeline(query, upserts="orders"))
