@@ -301,11 +301,11 @@ def _comparable(value: Any) -> Any:
 def _digits(value: Decimal) -> Any:
     """Return a number without the digits that a double does not have for certain.
 
-    Numbers of up to 10 decimal places are as they are, unless they have 16 or 17 digits, as most
+    Numbers of up to 10 decimal places are as they are, unless they have 15 to 17 digits, as most
     doubles do.
     """
     _, digits, exponent = value.normalize().as_tuple()
     assert isinstance(exponent, int), "JSON has neither infinities nor NaN"
     if exponent < -10:
         return Decimal(0) if abs(value) < _NEARLY_ZERO else Decimal(f"{value:.9e}").normalize()
-    return Decimal(f"{value:.12e}").normalize() if len(digits) in (16, 17) else value.normalize()
+    return Decimal(f"{value:.12e}").normalize() if 15 <= len(digits) <= 17 else value.normalize()
