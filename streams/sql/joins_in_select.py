@@ -348,14 +348,15 @@ class JoinsOfSelect:
         return [*_structs(known, fields), *map(quoted, sorted(plain))] or ["true AS joined"]
 
     def _not_found(self, column: exp.Column, name: str) -> QueryError:
-        """Return what is wrong with a column of which no table is known to have it."""
+        """Return what is wrong with a column without a table, where its table must be known."""
         seen = self._seen_by(column)
+        having = [self.names[at] for at in seen if name in (self._columns[at] or ())]
         unknown = [self.names[at] for at in seen if self._columns[at] is None]
-        if unknown:
+        if having or unknown:
+            why = f", as the columns of {_all_of(unknown)} are not known here" if unknown else ""
             return QueryError(
                 f'a SELECT that joins more than two inputs says which of them has "{name}": write '
-                f"the name of the table in front of it, as the columns of {_all_of(unknown)} "
-                "are not known here"
+                f"the name of the table in front of it{why}"
             )
         known = sorted(frozenset[str]().union(*(self._columns[at] or () for at in seen)))
         tables = _all_of([self.names[at] for at in seen])

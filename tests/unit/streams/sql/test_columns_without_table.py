@@ -104,6 +104,17 @@ def test_tables_with_unknown_columns_are_named() -> None:
     )
 
 
+def test_next_to_a_table_function_columns_need_their_table() -> None:
+    """The tree of such a query has other places than its text."""
+    windows = "TABLE(TUMBLE(TABLE people, DESCRIPTOR(timestamp), INTERVAL '1' HOUR)) people"
+    read = f"bids JOIN auctions ON bids.auction = auctions.id JOIN {windows} ON seller = people.pid"
+    assert refusal(f"SELECT people.city FROM {read}") == (
+        'a SELECT that joins more than two inputs says which of them has "seller": write the name '
+        "of the table in front of it"
+    )
+    assert cut(f"SELECT people.city FROM {read.replace(' seller', ' auctions.seller')}")[""]
+
+
 def test_names_in_a_schema() -> None:
     schema = (
         "Id INT, `the ``n``` STRING COMMENT 'a, b', p DECIMAL(10, 2), s STRUCT<a: INT, b: ARRAY<INT"
