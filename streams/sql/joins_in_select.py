@@ -363,12 +363,15 @@ class JoinsOfSelect:
         return QueryError(f'"{name}" is not a column of {tables}{did_you_mean(name, known)}')
 
     def _all_columns(self) -> list[exp.Column]:
-        """Return the columns that the SELECT reads, also in its LATERAL VIEWs, each once."""
-        in_views = (column for each in self._views for column in each.find_all(exp.Column))
-        # The columns of a scope are not all: those of HAVING and QUALIFY without a table are not.
+        """Return the columns that the SELECT reads, also in its LATERAL VIEWs, each once.
+
+        Those without a table in a subquery are taken for columns of what that reads.
+        """
         own = (each for each in walk_in_scope(self._select) if isinstance(each, exp.Column))
-        found = (*self._scope.columns, *(each for each in own if not each.is_star), *in_views)
-        return [*{id(each): each for each in found}.values()]
+        read = (each for each in own if not each.is_star and not each.find_ancestor(exp.Star))
+        in_views = (column for each in self._views for column in each.find_all(exp.Column))
+        of_tables = (each for each in self._scope.columns if each.table)
+        return [*{id(each): each for each in (*of_tables, *read, *in_views)}.values()]
 
     def _merged(self) -> set[str]:
         """Return the names of USING."""

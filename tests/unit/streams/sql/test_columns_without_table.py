@@ -104,6 +104,22 @@ def test_tables_with_unknown_columns_are_named() -> None:
     )
 
 
+def test_names_in_except_need_no_table() -> None:
+    query = f"SELECT people.* EXCEPT (key, timestamp, pid), id FROM {READ}"
+    assert cut(query)[""].startswith(
+        "SELECT people.* EXCEPT (key, timestamp, pid), `auctions`.id FROM"
+    )
+
+
+def test_columns_of_a_subquery_stay_its_own() -> None:
+    """The lookup table has columns that are called as those of inputs."""
+    query = f"SELECT city FROM {READ} WHERE id IN (SELECT id FROM lookup WHERE name = 'x')"
+    stages = cut_query(query, ["lookup"], "P", columns)
+    assert stages[-1].query.endswith(
+        "WHERE `auctions`.id IN (SELECT id FROM lookup WHERE name = 'x')"
+    )
+
+
 def test_next_to_a_table_function_columns_need_their_table() -> None:
     """The tree of such a query has other places than its text."""
     windows = "TABLE(TUMBLE(TABLE people, DESCRIPTOR(timestamp), INTERVAL '1' HOUR)) people"
