@@ -12,11 +12,14 @@ FULL in PostgreSQL).
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
+from hashlib import md5
 from typing import Any, NoReturn
+from uuid import UUID
 
 import msgspec
 
@@ -24,10 +27,28 @@ from kafka_pipeline.common.kafka import connect_values
 from kafka_pipeline.common.kafka.connect_values import Convert
 from kafka_pipeline.streams import mongodb_values
 
-UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
-"""What Debezium writes for a column that the database did not log, as text and as bytes.
+_PLACEHOLDER = "__debezium_unavailable_value"
+"""What Debezium writes for a column that the database did not log, in the type of the column.
 
-In PostgreSQL, these are large values that an update has left as they are (TOAST)."""
+In PostgreSQL, these are large values that an update has left as they are (TOAST). See
+`UnchangedToastedPlaceholder` in Debezium's connector."""
+
+_IN_BASE64 = b64encode(_PLACEHOLDER.encode()).decode()
+_UNAVAILABLE_TEXT = frozenset(
+    (
+        _PLACEHOLDER,
+        *(_IN_BASE64, _PLACEHOLDER.encode().hex()),
+        f'{{"{_PLACEHOLDER}":"{_PLACEHOLDER}"}}',  # an hstore
+    )
+)
+_UNAVAILABLE = (
+    *([_PLACEHOLDER], [_IN_BASE64]),
+    [str(UUID(bytes=md5(_PLACEHOLDER.encode(), usedforsecurity=False).digest(), version=3))],
+    # Arrays of numbers and of dates have one element for each byte.
+    [*_PLACEHOLDER.encode()],
+    [connect_values.date_of(byte) for byte in _PLACEHOLDER.encode()],
+    {_PLACEHOLDER: _PLACEHOLDER},
+)
 
 TABLE_ADVICE = (
     "it is not a change event of Debezium. Rows that ExtractNewRecordState has taken out of their "
@@ -300,9 +321,9 @@ def _converted(part: str, row: Mapping[str, Any], schema: bytes) -> Mapping[str,
 
 
 def _is_unavailable(value: Any) -> bool:
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    return isinstance(value, str) and value in UNAVAILABLE
+    if isinstance(value, str):
+        return value in _UNAVAILABLE_TEXT
+    return isinstance(value, list | dict) and value in _UNAVAILABLE
 
 
 def _decoded(decode: Any, data: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable
+from datetime import date, timedelta
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -352,6 +353,24 @@ def test_a_value_that_an_update_left_out_is_the_former_one() -> None:
     whole = {**long, "n": 2}
     assert passed(change("c", long, 1), change("u", update, 2))[1] == whole
     assert passed(change("r", long, 1), change("u", update, 2), change("u", update, 3))[2] == whole
+
+
+@pytest.mark.parametrize(
+    "placeholder",
+    [
+        PLACEHOLDER.encode().hex(),
+        [*PLACEHOLDER.encode()],
+        [(date(1970, 1, 1) + timedelta(byte)).isoformat() for byte in PLACEHOLDER.encode()],
+        ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
+        {PLACEHOLDER: PLACEHOLDER},
+        f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}',
+    ],
+    ids=["hexadecimal", "numbers", "dates", "uuids", "hstore", "hstore as text"],
+)
+def test_a_value_that_was_left_out_is_known_in_each_type(placeholder: Any) -> None:
+    long = {"id": 1, "n": 1, "doc": ["y" * 3000]}
+    update = {"id": 1, "n": 2, "doc": placeholder}
+    assert passed(change("c", long, 1), change("u", update, 2))[1] == {**long, "n": 2}
 
 
 @pytest.mark.parametrize(
