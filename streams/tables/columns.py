@@ -12,6 +12,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
+import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
@@ -24,7 +25,7 @@ TIMESTAMP = pa.timestamp("us", "UTC")
 DELETED = "__deleted"
 """The column of changes that says whether a row is the deletion of its key."""
 
-_FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
+_FORBIDDEN = re.compile(r"[ ,;{}()\n\t=`]")
 _MOST_DIGITS = 38
 _LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
 """The largest number of 32 bits: Arrow would make infinity of a larger one."""
@@ -92,7 +93,7 @@ class Columns:
                 raise ColumnsError(f'column "{name}" must be NOT NULL')
             if pa.types.is_nested(fields[name].type) or pa.types.is_floating(fields[name].type):
                 raise ColumnsError(f'column "{name}" is of a type that cannot be a key')
-        row = TypedDict("Key", {name: self.row.__annotations__[name] for name in key})  # type: ignore[misc]
+        row = _read_as("Key", {name: self.row.__annotations__[name] for name in key})
         alone = row.__annotations__[key[0]]
         return replace(self, key=tuple(key), key_row=alone | row if len(key) == 1 else row)
 
@@ -181,7 +182,14 @@ def _struct(definitions: list[exp.Expression], name: str) -> tuple[pa.StructType
         fields.append(pa.field(each.name, type_.arrow, nullable=not is_required))
         keys[each.name] = type_.json if is_required else NotRequired[type_.json | None]
     _require_names([field.name for field in fields])
-    return pa.struct(fields), TypedDict(name, keys)  # type: ignore[operator]
+    return pa.struct(fields), _read_as(name, keys)
+
+
+def _read_as(name: str, keys: Mapping[str, Any]) -> Any:
+    """Return the type by which msgspec reads an object with these keys."""
+    # Otherwise, it finds no names with other characters than ASCII: msgspec/msgspec#1126.
+    msgspec.json.encode([*keys])
+    return TypedDict(name, dict(keys))  # type: ignore[operator]
 
 
 def _type(found: exp.DataType, column: str) -> _Type:
@@ -238,7 +246,7 @@ def _require_names(names: list[str]) -> None:
     seen = set()
     for name in names:
         if _FORBIDDEN.search(name):
-            raise ColumnsError(f'column "{name}" has a character that Delta tables do not allow')
+            raise ColumnsError(f'column "{name}" has a character that tables cannot have')
         if name.lower() in seen:
             raise ColumnsError(f'column "{name}" is given twice')
         seen.add(name.lower())

@@ -26,6 +26,7 @@ from kafka_pipeline.common.kafka.clients import NonRetriableError, TransactionFa
 from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 from kafka_pipeline.streams.tables.changes import last_changes
 from kafka_pipeline.streams.tables.columns import DELETED, Columns
+from kafka_pipeline.streams.tables.partitions import first_misfit
 from kafka_pipeline.streams.tables.table import lacking_columns, missing_extra, overtaken
 
 MOST_TRIES = 20
@@ -84,8 +85,8 @@ class DeltaTable:
         return found
 
     def misfit(self, rows: pa.RecordBatch) -> tuple[int, str]:
-        """See `Table`: all rows can be written."""
-        return len(rows), ""
+        """See `Table`."""
+        return first_misfit(rows, self._partition_by, null_is_empty=True)
 
     def write(self, rows: Sequence[pa.RecordBatch], position: int, former: int | None) -> None:
         """See `Table`."""

@@ -21,6 +21,7 @@ from kafka_pipeline.common.kafka.clients import NonRetriableError, TransactionFa
 from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 from kafka_pipeline.streams.tables.columns import Columns
 from kafka_pipeline.streams.tables.iceberg_catalog import named, open_catalog
+from kafka_pipeline.streams.tables.partitions import first_misfit
 from kafka_pipeline.streams.tables.table import lacking_columns, missing_extra, overtaken
 
 MOST_TRIES = 20
@@ -82,8 +83,8 @@ class IcebergTable:
         return None if found is None else int(found)
 
     def misfit(self, rows: pa.RecordBatch) -> tuple[int, str]:
-        """See `Table`: all rows can be written."""
-        return len(rows), ""
+        """See `Table`."""
+        return first_misfit(rows, self._partition_by, null_is_empty=False)
 
     def write(self, rows: Sequence[pa.RecordBatch], position: int, former: int | None) -> None:
         """See `Table`. Files of rows are written once, however often the commit is tried."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from dataclasses import replace
@@ -230,6 +231,20 @@ def test_a_table_with_other_partitions_is_refused(
     job.run()
     reason = job.refusal(job.changed(partition_by=("n",)))
     assert "is partitioned by [], not by ['n']" in reason
+
+
+@pytest.mark.parametrize("make", [DeltaJob, IcebergJob])
+def test_a_value_whose_folder_cannot_be_made_is_a_dead_letter(
+    tmp_path: Path, make: type[DeltaJob | IcebergJob]
+) -> None:
+    job = make(tmp_path, "p STRING, q DATE", partition_by=("q", "p"))
+    long, fits = "é" * 43, ["", "__HIVE_DEFAULT_PARTITION__", "a/b=%2F é", "é" * 42, None]
+    job.write(*(json.dumps({"p": text}).encode() for text in (long, *fits)))
+    job.run()
+    lost: list[Any] = fits[:2] if make is DeltaJob else []
+    assert job.letters == [json.dumps({"p": text}).encode() for text in (long, *lost)]
+    wanted = [(at, text) for at, text in enumerate(fits, 1) if text not in lost]
+    assert job.select("at", "p") == wanted
 
 
 def test_a_place_that_is_not_allowed_is_refused_where_the_task_runs(delta: DeltaJob) -> None:

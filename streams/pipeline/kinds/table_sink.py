@@ -402,6 +402,7 @@ def _read_catalog(fields: Fields, problems: Problems) -> Mapping[str, str]:
 
 def _column_problem(spec: TableSinkSpec) -> str | None:
     from kafka_pipeline.streams.tables.columns import ColumnsError, columns_of
+    from kafka_pipeline.streams.tables.partitions import column_problem
     from kafka_pipeline.streams.tables.postgres_values import name_problem
 
     try:
@@ -418,6 +419,9 @@ def _column_problem(spec: TableSinkSpec) -> str | None:
     unknown = [name for name in spec.partition_by if name not in found]
     if unknown:
         return f'partition_by: "{unknown[0]}" is not a column'
+    divided = [columns.schema.field(name) for name in spec.partition_by]
+    if (problem := column_problem(spec.format, divided)) is not None:
+        return f"partition_by: {problem}"
     if len(set(spec.partition_by)) == len(found):
         return "partition_by: name fewer than all columns"
     return None

@@ -82,6 +82,19 @@ def test_a_table_needs_neither_a_target_nor_a_sink(config: Path) -> None:
         ),
         (f"{{id: A, type: table, {TABLE}, partition_by: m}}", 'partition_by: "m" is not a column'),
         (f"{{id: A, type: table, {TABLE}, partition_by: n}}", "name fewer than all columns"),
+        *(
+            (
+                f"{{id: A, type: table, format: delta, path: lake/t, schema: 'n INT, p {type_}', "
+                "partition_by: p}",
+                f'partition_by: column "p" {problem}',
+            )
+            for type_, problem in (
+                ("DECIMAL(4, 2)", "is a DECIMAL, of which delta-rs cannot write negative ones"),
+                ("BINARY", "is BINARY, which delta-rs writes as other bytes"),
+                ("DOUBLE", "is a FLOAT or DOUBLE, of which equal ones may differ"),
+                ("ARRAY<INT>", "has several values"),
+            )
+        ),
         (
             "{id: A, type: table, format: delta, path: elsewhere, schema: n INT}",
             '1:8: "A": path "elsewhere" is outside of what config.yaml allows: list it, or a '

@@ -110,6 +110,16 @@ def test_a_missing_field_is_null_unless_it_must_not_be() -> None:
     assert reason.endswith("missing required field `x`")
 
 
+def test_names_may_have_all_letters() -> None:
+    rows, reason = read(
+        "`größe` INT, s STRUCT<`a/ß`: INT>", '{"größe": 1, "s": {"a\\/\\u00df": 2}}'.encode()
+    )
+    assert (rows, reason) == ([{"größe": 1, "s": {"a/ß": 2}}], "")
+    columns = columns_of("`größe` INT NOT NULL, n INT", {}).keyed(["größe"])
+    rows, reason = RowReader(columns, 0).read(batch(None, keys=['{"größe": 1}'.encode()]))
+    assert (rows.column("größe").to_pylist(), reason) == ([1], "")
+
+
 def test_a_reason_has_no_value() -> None:
     for type_, text in DOES_NOT_FIT:
         _, reason = read(f"x {type_}", b'{"x": "4111111111111111"}')
