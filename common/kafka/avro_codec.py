@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from io import BytesIO
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
@@ -18,8 +19,15 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.validation import ValidationError, validate
 
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.avro_defaults import has_shared_default, with_values
 from kafka_pipeline.common.kafka.avro_losses import loss_finder
-from kafka_pipeline.common.kafka.avro_types import base_type, named_types, not_null, resolved_type
+from kafka_pipeline.common.kafka.avro_types import (
+    base_type,
+    label_of,
+    named_types,
+    not_null,
+    resolved_type,
+)
 from kafka_pipeline.common.kafka.misfit import MisfitError
 
 FRAME_BYTES = {0: 5, 1: 17}
@@ -37,13 +45,15 @@ _PROMOTED = {
 class Written(NamedTuple):
     """How data of one schema is read; `reader` is `None` if it is read as it was written.
 
-    What was read goes through `convert`, if that is given.
+    What was read goes through `convert`, if that is given. With `is_shared`, it may have parts in
+    common with other values.
     """
 
     schema: Schema
     writer: Any
     reader: Any
     is_plain: bool
+    is_shared: bool = False
     convert: Callable[[Any], Any] | None = None
 
 
@@ -51,6 +61,8 @@ class AvroReader:
     """Reads data by the schema that wrote it, and converts it to another one if that is given."""
 
     _decode: Callable[[BytesIO, Any, Any], Any] = staticmethod(schemaless_reader)
+    _prepared: Callable[[Any], Any] = staticmethod(with_values)
+    """Returns the schema that `_decode` gets."""
 
     def __init__(self, client: Any, subject: str, schema: str | None, version: int = 0) -> None:
         """Prepare; raises an exception of fastavro or `ValueError` for an invalid schema.
@@ -80,6 +92,13 @@ class AvroReader:
         stream.seek(start)
         try:
             value = self._decode(stream, written.writer, written.reader)
+            if stream.tell() != len(data):
+                raise MisfitError(
+                    "they do not fit the schema that wrote them, "
+                    f"{self._wrote(frame, written)}: more bytes follow"
+                )
+            if written.is_shared:
+                value = deepcopy(value)
             return value if written.convert is None else written.convert(value)
         except MisfitError:
             raise
@@ -102,9 +121,19 @@ class AvroReader:
             self._reader = parsed(self._schema, self._client)
         reader = None if self._reader == writer else self._reader
         written = Written(schema, writer, reader, _is_plain(writer))
-        if reader is not None and (fault := unit_mismatch(writer, reader)):
+        if reader is None:
+            return written._replace(writer=self._prepared(writer))
+        if fault := unit_mismatch(writer, reader):
             raise MisfitError(self._other_version(frame, written, fault))
-        return written
+        return written._replace(
+            writer=self._prepared(writer),
+            reader=self._prepared(reader),
+            is_shared=has_shared_default(reader),
+        )
+
+    def _schema_of(self, written: Written) -> Any:
+        """Return the schema of what is read, as `parsed` returns it."""
+        return parsed(written.schema, self._client) if written.reader is None else self._reader
 
     def _problem(self, frame: bytes, written: Written, error: Exception) -> str:
         """Say which versions do not fit, and in which field."""
@@ -127,6 +156,10 @@ class AvroReader:
 
 class AvroWriter:
     """Writes values by the given schema, or else by a subject's latest one."""
+
+    def _prepared(self, schema: Any) -> Any:
+        """Return the schema that fastavro gets."""
+        return with_values(schema)
 
     def __init__(
         self, client: Any, subject: str, schema: str | None, version: int = 0, *, register: bool
@@ -184,7 +217,7 @@ class AvroWriter:
         self._loss = loss_finder(schema)
         version = f"version {found.version} (id {found.schema_id})"
         name = f"the schema, {version if found.version else f'id {found.schema_id}'}"
-        self._found = b"\0" + found.schema_id.to_bytes(4), schema, name
+        self._found = b"\0" + found.schema_id.to_bytes(4), self._prepared(schema), name
         return self._found
 
 
@@ -225,6 +258,8 @@ class _Comparing:
                 one, other = not_null(writer), not_null(reader)
                 if one is not None and other is not None:
                     yield from self.faults(one, other, path)
+                else:
+                    yield from self._of_unions(writer, reader, path)
             case "record", "record":
                 yield from self._of_records(writer, reader, path)
             case ("array", "array") | ("map", "map"):
@@ -235,6 +270,20 @@ class _Comparing:
             case _ if _unit(writer) != _unit(reader) and _unit(writer) and _unit(reader):
                 self.of_units.append(_differ(writer, reader, path))
                 yield self.of_units[-1]
+
+    def _of_unions(self, writer: Any, reader: Any, path: str) -> Iterator[str]:
+        """Yield other units of the types that both have. Which one is used, only data shows."""
+        writers, readers = (each if isinstance(each, list) else [each] for each in (writer, reader))
+        same = {label_of(each, self._read): each for each in readers}
+        before, seen = len(self.of_units), set(self._seen)
+        for one in writers:
+            label = label_of(one, self._written)
+            wider = (same[name] for name in _PROMOTED.get(label, ()) if name in same)
+            other = same.get(label) or next(wider, None)
+            for _ in () if other is None else self.faults(one, other, path):
+                pass
+        self._seen = seen
+        yield from self.of_units[before:]
 
     def _of_records(self, writer: Any, reader: Any, path: str) -> Iterator[str]:
         names = (writer["name"], reader["name"])
@@ -257,7 +306,7 @@ def _unit(schema: Any) -> str:
     logical = str(schema.get("logicalType", "")) if isinstance(schema, dict) else ""
     if logical == "decimal":
         return f"scale {schema.get('scale', 0)}"
-    return logical if "time" in logical else ""
+    return logical if logical == "date" or "time" in logical else ""
 
 
 def _differ(writer: Any, reader: Any, path: str) -> str:

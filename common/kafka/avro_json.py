@@ -10,33 +10,41 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from io import BytesIO, StringIO
+from functools import partial
+from io import StringIO
 from typing import Any
 
 from fastavro import json_writer, schemaless_reader
 
 from kafka_pipeline.common import json_text
-from kafka_pipeline.common.kafka.avro_codec import AvroReader, AvroWriter
+from kafka_pipeline.common.kafka.avro_codec import AvroReader, AvroWriter, Written
+from kafka_pipeline.common.kafka.avro_defaults import with_values
 from kafka_pipeline.common.kafka.avro_types import base_type, label_of, named_in, resolved_type
+from kafka_pipeline.common.kafka.avro_values import without_logical_types
 from kafka_pipeline.common.kafka.misfit import MisfitError
 
 
-def _decode(stream: BytesIO, writer: Any, reader: Any) -> Any:
-    value = schemaless_reader(stream, writer, reader, return_named_type=True)
+def _as_json(schema: Any, value: Any) -> Any:
     text = StringIO()
-    json_writer(text, writer if reader is None else reader, [value])
+    json_writer(text, schema, [value])
     return json.loads(text.getvalue())
 
 
 class AvroJsonReader(AvroReader):
     """Reads data as values of JSON."""
 
-    _decode = staticmethod(_decode)
+    _decode = staticmethod(partial(schemaless_reader, return_named_type=True))
+    _prepared = staticmethod(lambda schema: with_values(without_logical_types(schema)))
 
     def __call__(self, data: bytes) -> Any:
         """See `AvroReader`."""
         value = super().__call__(data)
         return value.decode("latin-1") if isinstance(value, bytes) else value
+
+    def _find(self, frame: bytes) -> Written:
+        found = super()._find(frame)
+        plain = without_logical_types(self._schema_of(found))
+        return found._replace(convert=partial(_as_json, plain))
 
 
 class AvroJsonWriter(AvroWriter):

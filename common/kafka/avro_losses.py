@@ -1,15 +1,19 @@
-"""Finds what fastavro would write as another value: 2.7 as the int 2, or any text as true.
+"""Finds what fastavro would write as another value: 2.7 as the int 2, a time as its date.
+
+Fields that the schema lacks would not be written at all.
 
 Everything else that does not fit, fastavro refuses itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from datetime import datetime, time
 from decimal import Decimal
 from functools import partial
 from math import inf
 from typing import Any
+from uuid import UUID
 
 from kafka_pipeline.common.kafka.avro_types import (
     base_type,
@@ -65,7 +69,13 @@ class _Finders:
 
     def of(self, schema: Any) -> _Find | None:
         schema = resolved_type(schema, self._named)
+        logical = _of_logical(schema) if isinstance(schema, dict) else None
+        return _first_of(logical, self._of_base(schema))
+
+    def _of_base(self, schema: Any) -> _Find | None:
         match base_type(schema):
+            case "null":
+                return _null
             case "boolean":
                 return _boolean
             case "int" | "long" as base:
@@ -75,7 +85,7 @@ class _Finders:
             case "union":
                 return self._of_union(members_of(schema))
             case "array":
-                return _any_of(self.of(schema["items"]), iter)
+                return _first_of(_array, _any_of(self.of(schema["items"]), iter))
             case "map":
                 return _any_of(self.of(schema["values"]), dict.values)
             case "record":
@@ -86,8 +96,8 @@ class _Finders:
         finds = {label_of(each, self._named): self.of(each) for each in members}
         if not any(finds.values()):
             return None
-        # Of several types, fastavro itself takes one that a value without a name fits.
-        only = next(iter(finds.values())) if len(finds) == 1 else None
+        # Of several types, fastavro itself takes the first one that a value without a name fits.
+        only = next(iter(finds.values())) if len(finds) == 1 else _first_moment(members)
 
         def find(value: Any) -> _Loss | None:
             name, plain = value if isinstance(value, tuple) else (None, value)
@@ -106,8 +116,81 @@ class _Finders:
                 for field in schema["fields"]
                 if (find := self.of(field["type"])) is not None
             ]
-            self._of_records[name] = _any_field(finds)
+            names = {field["name"] for field in schema["fields"]}
+            self._of_records[name] = _any_field(names, finds)
         return self._of_records[name]
+
+
+def _first_of(one: _Find | None, other: _Find | None) -> _Find | None:
+    if one is None or other is None:
+        return one or other
+    return lambda value: one(value) or other(value)
+
+
+def _of_logical(schema: Mapping[str, Any]) -> _Find | None:
+    match str(schema.get("logicalType")).split("-"):
+        case ["date"]:
+            return _date
+        case ["decimal"]:
+            return partial(_decimal, int(schema.get("precision", 0)), int(schema.get("scale", 0)))
+        case ["uuid"] if base_type(schema) == "string":
+            return _uuid
+        case ["timestamp", unit]:
+            return _millis if unit == "millis" else None
+        case ["time", unit] | ["local", "timestamp", unit]:
+            return _first_of(_local, _millis if unit == "millis" else None)
+    return None
+
+
+def _first_moment(members: Sequence[Any]) -> _Find | None:
+    """Return what finds times that a union would take as dates, if the date is its first type."""
+    logical = (str(each.get("logicalType")) for each in members if isinstance(each, dict))
+    first = next((each for each in logical if each == "date" or "timestamp" in each), "")
+    return _date if first == "date" else None
+
+
+def _date(value: Any) -> _Loss | None:
+    return ((), "is a time, not a date") if isinstance(value, datetime) else None
+
+
+def _millis(value: Any) -> _Loss | None:
+    if isinstance(value, datetime | time) and value.microsecond % 1000:
+        return (), "has microseconds, and the schema has milliseconds"
+    return None
+
+
+def _local(value: Any) -> _Loss | None:
+    if isinstance(value, datetime | time) and value.tzinfo is not None:
+        return (), "has a time zone, and the schema has none"
+    return None
+
+
+def _decimal(precision: int, scale: int, value: Any) -> _Loss | None:
+    # fastavro counts the digits without the zeros that the scale adds.
+    if isinstance(value, Decimal) and value and value.adjusted() + 1 + scale > precision:
+        return (), f"has more than {precision} digits"
+    return None
+
+
+def _uuid(value: Any) -> _Loss | None:
+    try:
+        if isinstance(value, str):
+            UUID(value)
+    except ValueError:
+        return (), "is not a UUID"
+    return None
+
+
+def _array(value: Any) -> _Loss | None:
+    if type(value) is list:
+        return None
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sized):
+        return (), f"is a {type(value).__name__}, not an array"
+    return None
+
+
+def _null(value: Any) -> _Loss | None:
+    return None if value is None else ((), f"is a {type(value).__name__}, not null")
 
 
 def _boolean(value: Any) -> _Loss | None:
@@ -139,11 +222,11 @@ def _any_of(find: _Find | None, items: Callable[[Any], Iterable[Any]]) -> _Find 
     return lambda value: next(filter(None, map(find, items(value))), None)
 
 
-def _any_field(finds: Sequence[tuple[str, Any, _Find]]) -> _Find | None:
-    if not finds:
-        return None
-
+def _any_field(names: set[str], finds: Sequence[tuple[str, Any, _Find]]) -> _Find:
     def find(value: Any) -> _Loss | None:
+        if not value.keys() <= names:
+            unknown = next(name for name in value if name not in names)
+            return (str(unknown),), "is not in the schema"
         for name, default, of_field in finds:
             if (loss := of_field(value.get(name, default))) is not None:
                 path, words = loss

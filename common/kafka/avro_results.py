@@ -130,7 +130,11 @@ def _name(schema: Any) -> str:
     if isinstance(schema, Mapping):
         if is_decimal(schema):
             return "decimal"
-        if base_type(schema) in ("bytes", "fixed") and schema.get("logicalType") == "uuid":
+        if schema.get("logicalType") == "uuid" and base_type(schema) in (
+            "bytes",
+            "fixed",
+            "string",
+        ):
             return "uuid"
         # Nanoseconds are written as the number that they are.
         if (

@@ -92,6 +92,11 @@ def _struct(record: Any, types: Mapping[str, Any]) -> Any:
     return msgspec.defstruct("Row", fields, forbid_unknown_fields=True, kw_only=True)
 
 
+def _is_converted(schema: Mapping[str, Any]) -> bool:
+    """Whether not all values of the plain type are values of the logical one."""
+    return time_writer(schema) is not None or schema.get("logicalType") == "uuid"
+
+
 def _type(schema: Any, named: Mapping[str, Any], within: tuple[str, ...]) -> Any:
     schema = resolved_type(schema, named)
     match base_type(schema):
@@ -113,6 +118,6 @@ def _type(schema: Any, named: Mapping[str, Any], within: tuple[str, ...]) -> Any
                 raise _OtherTypeError
             types = {each["name"]: _type(each["type"], named, inner) for each in schema["fields"]}
             return _struct(schema, types)
-        case base if base in _PLAIN and not (isinstance(schema, dict) and time_writer(schema)):
+        case base if base in _PLAIN and not (isinstance(schema, dict) and _is_converted(schema)):
             return _PLAIN[base]
     raise _OtherTypeError

@@ -32,6 +32,7 @@ class AvroRowReader(AvroReader):
     """
 
     _decode = staticmethod(partial(schemaless_reader, return_named_type=True))
+    _prepared = staticmethod(without_logical_types)
 
     def __init__(
         self,
@@ -56,7 +57,10 @@ class AvroRowReader(AvroReader):
 
     def _find(self, frame: bytes) -> Written:
         found = super()._find(frame)
-        convert = reader_of(found.writer if found.reader is None else found.reader)
+        try:
+            convert = reader_of(self._schema_of(found))
+        except UnfitError as error:
+            raise MisfitError(f"they cannot be a row: {error}") from None
 
         def row(value: Any) -> Any:
             try:
@@ -64,11 +68,7 @@ class AvroRowReader(AvroReader):
             except UnfitError as error:
                 raise MisfitError(f"they cannot be a row: {error}") from None
 
-        return found._replace(
-            writer=without_logical_types(found.writer),
-            reader=without_logical_types(found.reader),
-            convert=row,
-        )
+        return found._replace(convert=row)
 
 
 class AvroRowWriter(AvroWriter):
@@ -94,9 +94,10 @@ class AvroRowWriter(AvroWriter):
             raise MisfitError(f"it does not fit {name}: {error}") from None
         return super().__call__(row)
 
-    def _find(self) -> tuple[bytes, Any, str]:
-        frame, schema, name = super()._find()
-        self._convert = writer_of(schema)
-        self._reader = row_reader(schema)
-        self._found = frame, without_logical_types(schema), name
-        return self._found
+    def _prepared(self, schema: Any) -> Any:
+        try:
+            self._convert = writer_of(schema)
+            self._reader = row_reader(schema)
+        except UnfitError as error:
+            raise MisfitError(f"no row fits the schema: {error}") from None
+        return without_logical_types(schema)

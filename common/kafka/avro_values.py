@@ -38,6 +38,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _PER_SECOND = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
 _MICROS_OF = {"millis": 1_000, "micros": 1}
 _SIMPLE = {
+    "null": "STRING",
     "boolean": "BOOLEAN",
     "int": "INT",
     "long": "BIGINT",
@@ -128,6 +129,8 @@ def _type(schema: Any, named: Mapping[str, Any], within: tuple[str, ...], path: 
         members = members_of(schema)
         if len(members) == 1:
             return _type(members[0], named, within, path)
+        if problem := _union_problem(members, named):
+            raise UnfitError(problem, [path])
         types = (
             f"`{member_name(each, named)}`: {_type(each, named, within, path)}"
             for each in _merged(members)
@@ -259,6 +262,8 @@ def _union_reader(
     if len(members) == 1:
         only = _reader(members[0], named, made) or _same
         return lambda value: only(value[1] if isinstance(value, tuple) else value)
+    if problem := _union_problem(members, named):
+        raise UnfitError(problem)
     merged = _merged(members)
     labels = {label_of(each, named): member_name(each, named) for each in merged}
     converts = {label_of(each, named): _reader(each, named, made) or _same for each in merged}
@@ -395,6 +400,8 @@ def _union_writer(
     schema: Sequence[Any], named: Mapping[str, Any], made: dict[str, Convert]
 ) -> Convert:
     members = members_of(schema)
+    if problem := _name_problem(members, named):
+        raise UnfitError(problem)
     has_null = len(members) < len(schema)
     labels = {member_name(each, named): label_of(each, named) for each in members}
     converts = {member_name(each, named): _writer(each, named, made) for each in members}
@@ -523,6 +530,29 @@ def _merged(members: Sequence[Any]) -> list[Any]:
     bases = {base_type(each) for each in members}
     narrow = {small for small, wide in (("int", "long"), ("float", "double")) if wide in bases}
     return [each for each in members if base_type(each) not in narrow]
+
+
+def _union_problem(members: Sequence[Any], named: Mapping[str, Any]) -> str:
+    """Return why values of a union cannot be the fields of a struct; "" if they can."""
+    if problem := _name_problem(members, named):
+        return problem
+    if len(_merged(members)) < len(members) and any(map(_is_logical, members)):
+        # fastavro does not say which of them a number is.
+        return "it is a union of int and long, and one of them is a time or a date"
+    return ""
+
+
+def _name_problem(members: Sequence[Any], named: Mapping[str, Any]) -> str:
+    names = [member_name(each, named) for each in members]
+    twice = next((name for name in names if names.count(name) > 1), "")
+    name = twice.removeprefix("member_")
+    return f"it is a union of several types with the name {name}" if twice else ""
+
+
+def _is_logical(schema: Any) -> bool:
+    return base_type(schema) in ("int", "long") and bool(
+        isinstance(schema, dict) and logical_type(schema)
+    )
 
 
 def member_name(schema: Any, named: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, time
 from decimal import Decimal
 from io import BytesIO
 from math import inf, isnan, nan
@@ -30,6 +31,8 @@ NODE: dict[str, Any] = {
         {"name": "children", "type": {"type": "array", "items": "Node"}, "default": []},
     ],
 }
+STRINGS = {"type": "array", "items": "string"}
+MOMENT = datetime(2026, 1, 1, microsecond=1, tzinfo=UTC)
 TYPES: list[Any] = ["boolean", "int", "long", "float", "double", "string"]
 VALUES = st.one_of(
     st.none(),
@@ -39,6 +42,10 @@ VALUES = st.one_of(
     st.decimals(),
     st.text(max_size=3),
 )
+
+
+def logical(base: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": base, "logicalType": name, **more}
 
 
 def record(type_: Any, **more: Any) -> Any:
@@ -67,8 +74,22 @@ def loss(type_: Any, value: Any) -> str:
         ({"type": "array", "items": "int"}, [1, 2**40], 'field "a" is not a whole number, or'),
         ({"type": "map", "values": "boolean"}, {"x": 1}, 'field "a" is a int, not boolean'),
         (NODE, {"children": [{"children": [{"ok": "no"}]}]}, 'field "a.children.children.ok" is'),
+        (NODE, {"children": [{"oh": True}]}, 'field "a.children.oh" is not in the schema'),
+        ("null", 7, 'field "a" is a int, not null'),
+        (STRINGS, "abc", 'field "a" is a str, not an array'),
+        (STRINGS, {"a": 1}, 'field "a" is a dict, not an array'),
+        (STRINGS, iter("abc"), 'field "a" is a str_ascii_iterator, not an array'),
+        (logical("string", "uuid"), "x", 'field "a" is not a UUID'),
+        (logical("int", "date"), MOMENT, 'field "a" is a time, not a date'),
+        (["null", logical("int", "date"), logical("long", "timestamp-micros")], MOMENT,
+         'field "a" is a time, not a date'),
+        (logical("long", "timestamp-millis"), MOMENT, 'field "a" has microseconds, and the schema'),
+        (logical("int", "time-millis"), time(1, 0, 0, 1), 'field "a" has microseconds, and the'),
+        (logical("long", "local-timestamp-micros"), MOMENT, 'field "a" has a time zone, and the'),
+        (logical("bytes", "decimal", precision=4, scale=2), Decimal(100),
+         'field "a" has more than 4 digits'),
     ],
-)
+)  # fmt: skip
 def test_value_that_would_become_another_one_is_named(type_: Any, value: Any, words: str) -> None:
     assert loss(type_, value).startswith(words)
 
@@ -85,7 +106,17 @@ def test_value_that_would_become_another_one_is_named(type_: Any, value: Any, wo
         (["null", "boolean"], ("boolean", True)),
         (["int", "string"], "7"),
         (["int", "string"], ("string", "7")),
-        ({"type": "int", "logicalType": "date"}, "2026-01-01"),
+        (logical("int", "date"), "2026-01-01"),
+        (logical("int", "date"), MOMENT.date()),
+        ([logical("long", "timestamp-micros"), logical("int", "date")], MOMENT),
+        (logical("long", "timestamp-micros"), MOMENT),
+        (logical("long", "timestamp-millis"), MOMENT.replace(microsecond=1000)),
+        (logical("long", "local-timestamp-micros"), MOMENT.replace(tzinfo=None)),
+        (logical("bytes", "decimal", precision=4, scale=2), Decimal("-99.99")),
+        (logical("bytes", "decimal", precision=4, scale=2), Decimal("0E+9")),
+        (logical("string", "uuid"), uuid4()),
+        (logical("string", "uuid"), str(uuid4())),
+        (STRINGS, ("a", "b")),
         ("string", 7),
         (NODE, {"children": [{"ok": True}, {}]}),
         (NODE, 7),

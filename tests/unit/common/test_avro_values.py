@@ -16,7 +16,7 @@ pytest.importorskip("fastavro", reason="needs the extra schemaregistry")
 from fastavro import parse_schema, schemaless_writer
 
 from kafka_pipeline.common import json_text
-from kafka_pipeline.common.kafka.avro_codec import mismatch, unit_mismatch
+from kafka_pipeline.common.kafka.avro_codec import AvroWriter, mismatch, unit_mismatch
 from kafka_pipeline.common.kafka.avro_rows import AvroRowReader, AvroRowWriter
 from kafka_pipeline.common.kafka.avro_values import UnfitError, columns_of
 from kafka_pipeline.common.kafka.misfit import MisfitError
@@ -41,6 +41,7 @@ MONEY = logical("bytes", "decimal", precision=10, scale=2)
 COLOR = {"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}
 CODE = {"type": "fixed", "name": "Code", "size": 2}
 INNER = record("long", name="Inner")
+UUID_TEXT = "00000000-0000-0000-0000-00000000000a"
 CASES: list[tuple[Any, str, Any, Any]] = [
     # A type, its column, a stored value, and the value in a row.
     ("boolean", "BOOLEAN", True, True),
@@ -64,7 +65,7 @@ CASES: list[tuple[Any, str, Any, Any]] = [
     (logical("long", "timestamp-millis"), "TIMESTAMP", -1, "1969-12-31T23:59:59.999Z"),
     (logical("long", "timestamp-micros"), "TIMESTAMP", 1, "1970-01-01T00:00:00.000001Z"),
     (logical("long", "local-timestamp-micros"), "TIMESTAMP_NTZ", 0, "1970-01-01T00:00:00"),
-    (logical("string", "uuid"), "STRING", "a", "a"),
+    (logical("string", "uuid"), "STRING", UUID_TEXT, UUID_TEXT),
     (["null", MONEY], "DECIMAL(10, 2)", None, None),
     ([MONEY, "null"], "DECIMAL(10, 2)", b"\x96", Decimal("-1.06")),
     (["null", INNER], "STRUCT<`f0`: BIGINT>", {"f0": 7}, {"f0": 7}),
@@ -248,6 +249,10 @@ def test_newer_record_is_read_as_the_older_schema_says_and_the_other_way_round()
          "is timestamp-millis, not timestamp-micros"),
         (logical("int", "time-millis"), logical("long", "time-micros"),
          "is time-millis, not time-micros"),
+        (logical("int", "date"), logical("long", "timestamp-millis"),
+         "is date, not timestamp-millis"),
+        (["null", "string", MONEY], ["null", {**MONEY, "scale": 3}, "string"],
+         "is decimal(10, 2), not decimal(10, 3)"),
     ],
 )  # fmt: skip
 def test_other_scale_or_unit_is_refused_rather_than_read_as_another_number(
@@ -257,11 +262,53 @@ def test_other_scale_or_unit_is_refused_rather_than_read_as_another_number(
     assert unit_mismatch(writer, reader) == mismatch(writer, reader) == f'field "f0" {fault}'
     subject = Subject(record(wrote))
     null = isinstance(wrote, list)
-    row = {"f0": None if null else {"bytes": 1, "long": "1970-01-01T00:00:00Z", "int": "00:00"}[
-        wrote["type"]
-    ]}  # fmt: skip
+    texts = {"decimal": 1, "date": "1970-01-01", "timestamp-millis": "1970-01-01T00:00:00Z"}
+    row = {"f0": None if null else texts.get(wrote["logicalType"], "00:00")}
     with pytest.raises(MisfitError, match="wrote them, the schema of the pipeline reads them"):
         subject.row(subject.stored(row), record(reads))
+
+
+@pytest.mark.parametrize(
+    ("wrote", "reads"),
+    [
+        (["null", logical("int", "date"), "string"], ["null", "string", logical("int", "date")]),
+        ([MONEY, "string"], MONEY),
+        (MONEY, ["string", MONEY]),
+    ],
+)
+def test_the_same_unit_in_another_union_is_read(wrote: Any, reads: Any) -> None:
+    writer, reader = parse_schema(record(wrote)), parse_schema(record(reads))
+    assert unit_mismatch(writer, reader) == mismatch(writer, reader) == ""
+
+
+@pytest.mark.parametrize(
+    ("union", "problem"),
+    [
+        ([logical("int", "date"), logical("long", "timestamp-millis")],
+         "a union of int and long, and one of them is a time or a date"),
+        ([{**INNER, "name": "a.Inner"}, {**INNER, "name": "b.Inner"}],
+         "a union of several types with the name Inner"),
+    ],
+)  # fmt: skip
+def test_unions_whose_types_cannot_be_told_apart_are_refused(union: Any, problem: str) -> None:
+    schema = record(["null", *union])
+    with pytest.raises(UnfitError, match=f'field "f0": it is {problem}'):
+        columns_of(parse_schema(schema))
+    client = client_of(SchemaRegistry(f"mock://{uuid4()}"))
+    data = AvroWriter(client, "rows-value", json.dumps(schema), register=True)({"f0": None})
+    with pytest.raises(MisfitError, match=f"cannot be a row: it is {problem}"):
+        AvroRowReader(client, "rows-value", None)(data)
+
+
+def test_a_default_is_the_same_in_each_row() -> None:
+    inner = record("bytes", logical("int", "date"), name="Inner")
+    newer = record("int", more=[inner])
+    newer["fields"][1] |= {"type": inner, "default": {"f0": "\xff", "f1": 1}}
+    subject = Subject(record("int"))
+    data = subject.stored({"f0": 7})
+    read = AvroRowReader(subject.client, subject.name, json.dumps(newer))
+    for _ in range(2):
+        assert json.loads(read(data))["more"] == {"f0": "/w==", "f1": "1970-01-02"}
 
 
 def test_schemas_without_columns_are_refused() -> None:

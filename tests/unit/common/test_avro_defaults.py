@@ -1,0 +1,88 @@
+"""Defaults in Avro schemas are values of their types, where fastavro reads and writes them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+pytest.importorskip("fastavro", reason="needs the extra schemaregistry")
+
+from kafka_pipeline.common.kafka.avro_codec import AvroReader, AvroWriter
+from kafka_pipeline.common.kafka.avro_json import AvroJsonReader, AvroJsonWriter
+from kafka_pipeline.common.kafka.misfit import MisfitError
+from kafka_pipeline.common.kafka.schema_registry import SchemaRegistry, client_of
+
+SUBJECT = "orders-value"
+MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
+DAY = {"type": "int", "logicalType": "date"}
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+INNER = {
+    "type": "record",
+    "name": "Inner",
+    "fields": [{"name": "x", "type": "bytes"}, {"name": "y", "type": DAY, "default": 1}],
+}
+
+
+def record(*types: Any, **more: tuple[Any, Any]) -> str:
+    fields = [{"name": f"f{at}", "type": type_} for at, type_ in enumerate(types)]
+    fields += [
+        {"name": each, "type": type_, "default": value} for each, (type_, value) in more.items()
+    ]
+    return json.dumps({"type": "record", "name": "Order", "fields": fields})
+
+
+@pytest.mark.parametrize(
+    ("type_", "default", "value", "as_json"),
+    [
+        ("bytes", "\xff", b"\xff", "\xff"),
+        (MONEY, "\x01\x00", Decimal("2.56"), "\x01\x00"),
+        ({"type": "fixed", "name": "Two", "size": 2}, "\xff\0", b"\xff\0", "\xff\0"),
+        (DAY, 1, date(1970, 1, 2), 1),
+        ([MILLIS, "null"], 1000, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), {"long": 1000}),
+        (["null", MILLIS], None, None, None),
+        ("double", 1, 1.0, 1.0),
+        (INNER, {"x": "\xff"}, {"x": b"\xff", "y": date(1970, 1, 2)}, {"x": "\xff", "y": 1}),
+        ({"type": "array", "items": DAY}, [1], [date(1970, 1, 2)], [1]),
+        ({"type": "map", "values": "bytes"}, {"k": "\xff"}, {"k": b"\xff"}, {"k": "\xff"}),
+    ],
+)  # fmt: skip
+def test_a_default_is_a_value_of_its_type(
+    type_: Any, default: Any, value: Any, as_json: Any
+) -> None:
+    client = client_of(SchemaRegistry(f"mock://{uuid4()}"))
+    older, newer = record("int"), record("int", more=(type_, default))
+    data = AvroWriter(client, SUBJECT, older, register=True)({"f0": 7})
+    assert AvroReader(client, SUBJECT, newer)(data) == {"f0": 7, "more": value}
+    assert AvroJsonReader(client, SUBJECT, newer)(data) == {"f0": 7, "more": as_json}
+    for writer in (AvroWriter, AvroJsonWriter):
+        written = writer(client, SUBJECT, newer, register=True)({"f0": 7})
+        assert AvroReader(client, SUBJECT, None)(written) == {"f0": 7, "more": value}
+
+
+def test_a_default_that_is_changed_is_that_of_one_record() -> None:
+    client = client_of(SchemaRegistry(f"mock://{uuid4()}"))
+    data = AvroWriter(client, SUBJECT, record("int"), register=True)({"f0": 7})
+    read = AvroReader(client, SUBJECT, record(tags=({"type": "array", "items": "string"}, [])))
+    read(data)["tags"].append("x")
+    assert read(data) == {"tags": []}
+
+
+def test_bytes_after_a_record_are_refused() -> None:
+    client = client_of(SchemaRegistry(f"mock://{uuid4()}"))
+    data = AvroWriter(client, SUBJECT, record("int"), register=True)({"f0": 7})
+    with pytest.raises(MisfitError, match=r"version 1 \(id 1\): more bytes follow"):
+        AvroReader(client, SUBJECT, None)(data + b"\0")
+
+
+def test_json_has_logical_types_as_they_are_stored() -> None:
+    client = client_of(SchemaRegistry(f"mock://{uuid4()}"))
+    schema = record({"type": "string", "logicalType": "uuid"}, MILLIS)
+    row = {"f0": "6F9619FF-8B86-D011-B42D-00C04FC964FF", "f1": 253_402_300_800_000}
+    data = AvroJsonWriter(client, SUBJECT, schema, register=True)(row)
+    assert AvroJsonReader(client, SUBJECT, None)(data) == row
+    assert AvroJsonReader(client, SUBJECT, record("string", "long"))(data) == row
