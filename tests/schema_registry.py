@@ -36,13 +36,17 @@ def standing_in() -> Iterator[StandIn]:
 
 
 class StandIn:
-    """A schema registry: schemas by id and by subject; `status` makes it answer with an error."""
+    """A schema registry: schemas by id and by subject.
+
+    `status` makes it answer with an error, and `page` with that in place of JSON, as proxies do.
+    """
 
     def __init__(self) -> None:
         self.schemas: list[dict[str, Any]] = []
         self.ids: dict[tuple[str, str], int] = {}
         self.requests: list[str] = []
         self.status = 0
+        self.page: str | None = None
         self.is_compatible = True
         stand_in = self
 
@@ -56,7 +60,8 @@ class StandIn:
 
             def answer(self, status: int, answer: dict[str, Any]) -> None:
                 stand_in.requests.append(f"{self.command} {self.path.partition('?')[0]}")
-                data = json.dumps(answer).encode()
+                page = stand_in.page
+                data = (json.dumps(answer) if page is None else page).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
@@ -113,8 +118,11 @@ class StandIn:
         return {"id": id_, "subject": subject, "version": version, **self.schemas[id_ - 1]}
 
 
-def order_type() -> Any:
-    """Return a class as protoc generates it, of a message with the integer `amount`."""
+def order_type(name: str = "Order") -> Any:
+    """Return a class as protoc generates it, of a message with the integer `amount`.
+
+    Its file has another one, `Payment`, with the same field.
+    """
     from google.protobuf import (  # type: ignore[import-untyped,unused-ignore]
         descriptor_pb2,
         descriptor_pool,
@@ -122,8 +130,9 @@ def order_type() -> Any:
     )
 
     file = descriptor_pb2.FileDescriptorProto(name="order.proto", syntax="proto3")
-    message = file.message_type.add(name="Order")
-    message.field.add(name="amount", number=1, type=5, label=1)
+    for each in ("Order", "Payment"):
+        message = file.message_type.add(name=each)
+        message.field.add(name="amount", number=1, type=5, label=1)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Order"))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))

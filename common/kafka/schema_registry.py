@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import BytesIO
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -23,6 +24,9 @@ from kafka_pipeline.common.kafka.misfit import MisfitError
 _EXTRA = "kafka-pipeline[schemaregistry]"
 _CLIENT = {"timeout": 5, "max.retries": 2, "retries.wait.ms": 100, "retries.max.wait.ms": 1000}
 _PASSING = {408, 425, 429}
+_NO_PATH = "HTTP 404 Not Found"
+"""What Confluent's registry says of paths that it does not have."""
+_NO_ERROR_CODE = -1
 _MOCK = "mock://"
 _mocks: dict[str, Any] = {}
 """The registries in the memory of this process, by URL, as in Confluent's Java clients."""
@@ -205,9 +209,17 @@ def json_schema(
     client = client_of(registry)
     with _schema_of(subject, "JSON"):
         writer = JSONSerializer(
-            schema, client, conf=_writing(registry, subject, by_latest=schema is None)
+            schema,
+            client,
+            conf=_writing(registry, subject, by_latest=schema is None),
+            json_encode=_strict_json,
         )
-        reader = JSONDeserializer(schema, schema_registry_client=client, conf=_reading(subject))
+        reader = JSONDeserializer(
+            schema,
+            schema_registry_client=client,
+            conf=_reading(subject),
+            json_decode=_read_json,
+        )
     functions = _in_context(subject, writer, reader)
     return _guarded(registry, subject, *(_with_digits(functions) if as_json else functions))
 
@@ -230,7 +242,7 @@ def protobuf(
         settings = _writing(registry, subject, by_latest=not registry.register)
         writer = ProtobufSerializer(message_type, client, settings)
         reader = ProtobufDeserializer(message_type, _reading(subject), client)
-    functions = _in_context(subject, writer, reader)
+    functions = _of_one_type(_in_context(subject, writer, reader), reader, subject, message_type)
     return _guarded(
         registry, subject, *(_as_messages(functions, message_type) if as_json else functions)
     )
@@ -267,9 +279,29 @@ def client_of(registry: SchemaRegistry) -> Any:
         client = SchemaRegistryClient.new_client(settings)
         if registry.url.startswith(_MOCK):
             return _mocks.setdefault(registry.url, client)
+        client._rest_client.session.event_hooks = {"response": [_require_registry]}
         return client
     except (TypeError, ValueError, OSError) as error:
         raise ConfigError(f"the settings of the schema registry are wrong: {error}") from error
+
+
+def _require_registry(response: Any) -> None:
+    """Raise an error of httpx for what a registry does not answer: a login page, a proxy's 404.
+
+    Otherwise, a record would be blamed, or its schema would count as missing.
+    """
+    from confluent_kafka.schema_registry.common._httpx_compat import httpx
+
+    if not response.is_success and response.status_code != 404:
+        return
+    response.read()
+    try:
+        is_answer = isinstance(response.json(), dict)
+    except ValueError:
+        is_answer = False
+    if not is_answer:
+        status = f"HTTP status {response.status_code}, without JSON"
+        raise httpx.DecodingError(status, request=response.request)
 
 
 def shared_client(registry: SchemaRegistry) -> Any:
@@ -322,6 +354,63 @@ def _with_digits(functions: SerdeFunctions) -> SerdeFunctions:
     return SerdeFunctions(serialize, deserialize)
 
 
+def _strict_json(value: Any) -> str:
+    """Return JSON that is read back as the same value, in which no name comes twice."""
+    try:
+        text = json_text.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        raise MisfitError("it is not JSON: a number in it is not finite") from None
+    if json_text.coerced_names(value, text):
+        raise MisfitError("it is not JSON: a name in it is not a string")
+    return text
+
+
+def _read_json(data: bytes) -> Any:
+    try:
+        return json_text.decode(data.decode())
+    except UnicodeError:
+        raise MisfitError("they are not JSON in UTF-8") from None
+    except ValueError as error:
+        raise MisfitError(f"they are not JSON: {error}") from None
+
+
+def _of_one_type(
+    functions: SerdeFunctions, reader: Any, subject: str, message_type: type[Any]
+) -> SerdeFunctions:
+    """Refuse messages of other types in the same file, which Confluent's class takes for its own.
+
+    Packages may differ. A message that lacks a required field is refused too.
+    """
+    from confluent_kafka.schema_registry.serde import SchemaId
+
+    names: dict[bytes, str] = {}
+    wanted = _name_in_package(message_type.DESCRIPTOR)
+
+    def deserialize(data: bytes) -> Any:
+        message = functions.deserialize(data)
+        frame = SchemaId("PROTOBUF")
+        start = data[: frame.from_bytes(BytesIO(data)).tell()]
+        if start not in names:
+            schema = reader._get_writer_schema(frame, subject, fmt="serialized")
+            file, pool = reader._get_parsed_schema(schema)
+            file = pool.FindFileByName(file.name)
+            names[start] = _name_in_package(
+                reader._get_message_desc(pool, file, frame.message_indexes)
+            )
+        if names[start] != wanted:
+            raise MisfitError(f"they are a message {names[start]}, not {wanted}")
+        if not message.IsInitialized():
+            raise MisfitError(f"they lack a required field of {wanted}")
+        return message
+
+    return SerdeFunctions(functions.serialize, deserialize)
+
+
+def _name_in_package(message: Any) -> str:
+    name: str = message.full_name
+    return name.removeprefix(f"{message.file.package}.")
+
+
 def _as_messages(functions: SerdeFunctions, message_type: type[Any]) -> SerdeFunctions:
     """Convert JSON to messages and back; a field that the class does not know is refused."""
     from google.protobuf import json_format  # type: ignore[import-untyped,unused-ignore]
@@ -372,12 +461,18 @@ def _guarded(
         except (ConfigError, MisfitError):
             raise
         except Exception as error:
-            if getattr(error, "http_status_code", None) == 404:
+            if _is_unknown_schema(error):
                 raise ValueError("the schema registry has no schema with their id") from None
             failure = registry_error(registry, subject, error)
             raise failure or ValueError(f"they do not fit the schema, {_kind(error)}") from None
 
     return SerdeFunctions(serialize, deserialize)
+
+
+def _is_unknown_schema(error: Exception) -> bool:
+    """Whether a registry says so; with another message, it has no such path: the URL is wrong."""
+    is_found_out = getattr(error, "http_status_code", None) == 404
+    return is_found_out and getattr(error, "error_message", "") != _NO_PATH
 
 
 def registry_error(
@@ -392,10 +487,14 @@ def registry_error(
         status = error.http_status_code
         if status in _PASSING or status >= 500:
             return UnavailableError(f"{address} cannot answer now: HTTP status {status}")
+        words = error.error_message
+        if error.error_code == _NO_ERROR_CODE:
+            words = "its answer is not that of a registry"
         return ConfigError(
-            f"{address} refuses what subject {subject} needs: "
-            f"{error.error_message} (HTTP status {status})"
+            f"{address} refuses what subject {subject} needs: {words} (HTTP status {status})"
         )
+    if isinstance(error, httpx.DecodingError):
+        return UnavailableError(f"{address} does not answer as a registry does: {error}")
     if isinstance(error, httpx.HTTPError | OAuthTokenError):
         return UnavailableError(f"{address} does not answer: {type(error).__name__}")
     return None

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from math import nan
 from typing import Any
 
 import pytest
@@ -294,6 +295,40 @@ def test_message_of_another_class_is_refused(stand_in: StandIn) -> None:
         serde.serialize({"amount": 7})
 
 
+def test_message_of_another_type_in_the_same_file_is_refused(stand_in: StandIn) -> None:
+    payment = order_type("Payment")
+    payments = protobuf(without_retries(stand_in), "orders-value", payment)
+    orders = protobuf(without_retries(stand_in), "orders-value", order_type())
+    data = payments.serialize(payment(amount=7))
+    assert payments.deserialize(data).amount == 7
+    with pytest.raises(SerializationError, match="they are a message Payment, not Order"):
+        orders.deserialize(data)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"amount": 7, "x": nan}, "it is not JSON: a number in it is not finite"),
+        ({"amount": 7, 7: 1, "7": 2}, "it is not JSON: a name in it is not a string"),
+    ],
+)
+def test_value_that_json_does_not_have_is_refused(
+    value: Any, words: str, stand_in: StandIn
+) -> None:
+    with pytest.raises(SerializationError, match=words):
+        json_serde(stand_in).serialize(value)
+
+
+@pytest.mark.parametrize(
+    "text", [b'{"amount":7,"x":NaN}', b'{"amount":7,"x":1e400}', b"{", b"\xff"]
+)
+def test_data_that_is_not_json_is_refused(text: bytes, stand_in: StandIn) -> None:
+    serde = json_serde(stand_in)
+    frame = serde.serialize({"amount": 7})[:5]
+    with pytest.raises(SerializationError, match="they are not JSON"):
+        serde.deserialize(frame + text)
+
+
 @pytest.mark.parametrize("data", [b"", b"7", b'{"amount":7}'])
 def test_bytes_that_were_written_without_a_registry_are_refused(
     data: bytes, stand_in: StandIn
@@ -340,6 +375,27 @@ def test_registry_that_is_away_is_no_fault_of_a_record(stand_in: StandIn) -> Non
     serde = avro(registry, "orders-value", ORDER)
     with pytest.raises(UnavailableError, match=f"http://127.0.0.1:{port} does not answer"):
         serde.serialize({"amount": 7})
+
+
+@pytest.mark.parametrize("status", [200, 404])
+@pytest.mark.parametrize("page", ["<html>Log in</html>", "", "[]"])
+def test_answer_that_is_not_a_registrys_is_no_fault_of_a_record(
+    status: int, page: str, stand_in: StandIn
+) -> None:
+    serde = avro_serde(stand_in)
+    data = serde.serialize({"amount": 7})
+    stand_in.status, stand_in.page = status, page
+    words = f"does not answer as a registry does: HTTP status {status}"
+    with pytest.raises(UnavailableError, match=words):
+        serde.deserialize(data[:4] + b"\x63" + data[5:])
+    with pytest.raises(UnavailableError, match=words):
+        json_serde(stand_in).serialize({"amount": 7})
+
+
+def test_page_of_a_proxy_is_not_quoted(stand_in: StandIn) -> None:
+    stand_in.status, stand_in.page = 302, "<html>Log in</html>"
+    with pytest.raises(ConfigError, match="its answer is not that of a registry"):
+        avro_serde(stand_in).serialize({"amount": 7})
 
 
 @pytest.mark.parametrize("status", [401, 409, 422])
