@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from kafka_pipeline.common.spark_types import OF_RECORDS
+from kafka_pipeline.streams.sql.exact_times import with_exact_times
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, quoted
 from kafka_pipeline.streams.sql.split_results import ESCAPED
 from kafka_pipeline.streams.sql.stage_rows import (
@@ -101,7 +102,11 @@ def json_of(frame: DataFrame, names: Sequence[str], spec: QuerySpec) -> Column:
     keeps_all = spec.is_inner or spec.is_exact
     checked = {} if keeps_all else finite(frame, names, _NOT_FINITE)
     columns = {name: checked.get(name, F.col(f"`{name}`")) for name in names}
-    return _as_json(columns, types, WRITING if keeps_all else _WRITING)
+    if keeps_all:
+        return _as_json(columns, types, WRITING)
+    exact = {name: with_exact_times(column, types[name]) for name, column in columns.items()}
+    columns = {name: column for name, (column, _) in exact.items()}
+    return _as_json(columns, {name: type_ for name, (_, type_) in exact.items()}, _WRITING)
 
 
 def key_of(frame: DataFrame, name: str) -> Column:
