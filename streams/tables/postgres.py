@@ -59,8 +59,12 @@ SET LOCAL lock_timeout = '10s';
 SET LOCAL statement_timeout = 0;
 SET LOCAL idle_in_transaction_session_timeout = '60s';
 SET LOCAL TimeZone = 'UTC';
+SELECT set_config('synchronous_commit', 'local', true)
+  WHERE current_setting('synchronous_commit') = 'off';
 """
-"""A lock that somebody holds is a wait that ends; a client that stands still holds none forever."""
+"""A lock that somebody holds is a wait that ends; a client that stands still holds none forever.
+
+A commit is on the disk before Kafka's offset moves, also for a role that need not wait for that."""
 
 _TRANSIENT = re.compile(r"08|25006|25P03|40|53|55P03|57|58|XX")
 """How SQLSTATEs begin that may pass by themselves: PostgreSQL, Appendix A."""

@@ -15,7 +15,8 @@ _SAME = {"character varying": "text"}
 """Types that have the same values as another one."""
 
 _TABLE = """
-SELECT c.oid, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+SELECT c.oid, c.relkind::text, c.relpersistence = 'u', c.relhasrules
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s
 """
 _COLUMNS = """
@@ -41,6 +42,8 @@ class FoundTable:
 
     oid: int
     kind: str
+    is_unlogged: bool
+    has_rules: bool
 
 
 def found_table(cursor: Any, schema: str, name: str) -> FoundTable | None:
@@ -74,6 +77,10 @@ def problems_of(cursor: Any, table: FoundTable, columns: Columns) -> Iterator[st
     if table.kind not in _WRITABLE:
         yield f"it is {_KINDS.get(table.kind, 'not a table')}, into which no rows are copied"
         return
+    if table.is_unlogged:
+        yield "it is UNLOGGED, so a crash of the server empties it"
+    if table.has_rules and columns.key:
+        yield "it has rules, which may leave upserts out"
     cursor.execute(_COLUMNS, (table.oid,))
     found = {name: rest for name, *rest in cursor.fetchall()}
     for field in columns.schema:

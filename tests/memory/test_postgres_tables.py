@@ -212,6 +212,36 @@ def test_a_view_is_refused(job: PostgresJob) -> None:
     assert "table orders: it is a view" in job.refusal()
 
 
+def test_a_table_that_a_crash_empties_is_refused(job: PostgresJob) -> None:
+    job.database.run("CREATE UNLOGGED TABLE orders (n bigint, at bigint)")
+    assert "it is UNLOGGED, so a crash of the server empties it" in job.refusal()
+
+
+def test_rules_that_may_leave_upserts_out_are_refused(upserts: PostgresJob) -> None:
+    upserts.database.run(
+        "CREATE TABLE orders (id int PRIMARY KEY, name text, at bigint NOT NULL); "
+        "CREATE RULE kept AS ON DELETE TO orders DO INSTEAD NOTHING"
+    )
+    assert "it has rules, which may leave upserts out" in upserts.refusal()
+
+
+def test_a_commit_waits_for_the_disk_whatever_the_role_has_set(job: PostgresJob) -> None:
+    job.database.run(
+        "CREATE TABLE orders (n bigint, at bigint NOT NULL, "
+        "waits text DEFAULT current_setting('synchronous_commit'))"
+    )
+    for setting in ("off", "remote_apply"):
+        job.database.run(
+            f"ALTER ROLE {USER} IN DATABASE {job.database.name} SET synchronous_commit = {setting}"
+        )
+        job.write(1)
+        job.run()
+    assert job.database.run("SELECT waits FROM orders ORDER BY at") == [
+        ("local",),
+        ("remote_apply",),
+    ]
+
+
 @pytest.mark.parametrize(
     "more",
     [
