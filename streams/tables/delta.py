@@ -42,6 +42,9 @@ PROBE = "kafka-pipeline.probe."
 _PROBES, _NEW = 8, 64
 """How many commits those are, and how many versions a table without rows may have to be tried."""
 
+_REFUSED = "failed validation check"
+"""What delta-rs says of rows for which a CHECK constraint of the table does not hold."""
+
 _ARROWS = re.compile(r"\s*\x1b\[31m↳\x1b\[0m\s*")
 """What delta-rs puts between an error and its causes."""
 _XML = re.compile(r"<\?xml.*<Code>(.*?)</Code>.*<Message>(.*?)</Message>.*", re.DOTALL)
@@ -213,6 +216,11 @@ class DeltaTable:
         try:
             yield
         except (self._deltalake.exceptions.DeltaError, OSError, ValueError) as error:
+            if _REFUSED in str(error):
+                # What follows has the values of rows.
+                raise NonRetriableError(
+                    f"table {self._path} refuses rows: a constraint or invariant does not hold"
+                ) from None
             raise TransactionFailedError(f"table {self._path}: {_in_words(error)}") from error
 
 

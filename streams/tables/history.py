@@ -33,6 +33,7 @@ from kafka_pipeline.streams.tables.parquet import prefix_of
 from kafka_pipeline.streams.tables.table import missing_extra
 
 _ENDLESS = 2**63 - 1
+_MAPPING = "delta.columnMapping.mode"
 _MERGE = "MERGE"
 _VERSIONS = 1_000
 """How many versions of a Delta table are searched for rows that were replaced."""
@@ -162,6 +163,10 @@ def _delta(spec: HistorySpec, application: str, partition: int) -> _Snapshot:
         raise NonRetriableError(
             f"table {spec.path} has replaced rows: a history has each record, as tables with "
             "mode: append do"
+        )
+    if table.metadata().configuration.get(_MAPPING, "none") != "none":
+        raise NonRetriableError(
+            f"table {spec.path} has {_MAPPING}, with which deltalake reads all columns as null"
         )
     dataset: Any = table.to_pyarrow_dataset()
     return _of_dataset(dataset, table.transaction_version(application), spec, partition)

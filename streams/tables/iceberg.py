@@ -21,7 +21,7 @@ from kafka_pipeline.common.kafka.clients import NonRetriableError, TransactionFa
 from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 from kafka_pipeline.streams.tables.columns import Columns
 from kafka_pipeline.streams.tables.iceberg_catalog import named, open_catalog
-from kafka_pipeline.streams.tables.partitions import first_misfit
+from kafka_pipeline.streams.tables.partitions import column_problem, first_misfit
 from kafka_pipeline.streams.tables.table import lacking_columns, missing_extra, overtaken
 
 MOST_TRIES = 20
@@ -183,6 +183,9 @@ class IcebergTable:
             raise NonRetriableError(
                 f"table {self._name} is partitioned by {partition_by}, not by {self._partition_by}"
             )
+        divided = [field for field in self._schema if field.name in partition_by]
+        if problem := column_problem("iceberg", divided):
+            raise NonRetriableError(f"table {self._name} has partitions by values, and {problem}")
 
     @contextmanager
     def _answering(self) -> Iterator[None]:

@@ -233,6 +233,30 @@ def test_a_table_with_other_partitions_is_refused(
     assert "is partitioned by [], not by ['n']" in reason
 
 
+def test_a_violated_constraint_fails_the_task_without_the_value(delta: DeltaJob) -> None:
+    delta.write(1)
+    delta.run()
+    delta.table.alter.add_constraint({"few": "n < 4111"})
+    delta.write(4111)
+    owner = delta.started()
+    with pytest.raises(NonRetriableError, match="refuses rows") as caught:
+        owner.commit()
+    owner.drop()
+    assert "4111" not in str(caught.value)
+    assert delta.position == 1
+
+
+def test_partitions_that_get_rows_twice_are_refused(iceberg: IcebergJob) -> None:
+    iceberg.folder.mkdir()
+    iceberg.catalog.create_namespace("shop")
+    fields = [("n", pa.float64(), True), ("at", pa.int64(), False)]
+    schema = pa.schema([pa.field(name, type_, null) for name, type_, null in fields])
+    table = iceberg.catalog.create_table("shop.orders", schema)
+    with table.update_spec() as spec:
+        spec.add_identity("n")
+    assert 'column "n" is a FLOAT or DOUBLE' in iceberg.refusal(iceberg.changed(schema="n DOUBLE"))
+
+
 @pytest.mark.parametrize("make", [DeltaJob, IcebergJob])
 def test_a_value_whose_folder_cannot_be_made_is_a_dead_letter(
     tmp_path: Path, make: type[DeltaJob | IcebergJob]

@@ -191,6 +191,19 @@ def test_a_delta_table_with_rows_that_were_replaced_is_refused(delta: Lake) -> N
         delta.history()
 
 
+def test_a_delta_table_with_other_names_in_its_files_is_refused(delta: Lake) -> None:
+    mapped = {
+        "delta.columnMapping.mode": "name",
+        "delta.minReaderVersion": "2",
+        "delta.minWriterVersion": "5",
+    }
+    schema = columns_of(DDL, COLUMNS).schema
+    AnyDeltaTable.create(delta.sink.path, schema, configuration=mapped)
+    delta.write([0], 1)
+    with pytest.raises(NonRetriableError, match=r"has delta\.columnMapping\.mode"):
+        delta.history()
+
+
 def test_files_that_were_compacted_and_deleted_meanwhile_are_found_again_by_the_next_start(
     delta: Lake,
 ) -> None:
