@@ -54,6 +54,7 @@ _WRITING = {"ignoreNullFields": "false"}
 _USER_DEFINED = '"type":"udt"'
 _HEADERS = "array<struct<key:string,value:binary>>"
 _INFINITE = float("inf")
+_YEAR_1_US, _YEAR_10000_US = -62_135_596_800_000_000, 253_402_300_800_000_000
 _NOT_FINITE = (
     "the query gives NaN or an infinite number for {name}, which JSON does not have: make it null "
     "or text in the query"
@@ -237,14 +238,30 @@ def finite(frame: DataFrame, names: Sequence[str], words: str) -> dict[str, Colu
 def finite_fields(records: DataFrame, others: int) -> DataFrame:
     """Return the records, which raise for a number that is infinite as the float of its column.
 
-    Their fields are between the key and the `others`.
+    So do moments outside of the years 1 to 9999, since Spark takes numbers for seconds. The fields
+    are between the key and the `others`.
     """
     # A field with the name of another column is ambiguous, and no query can read it.
     counts = Counter(name.casefold() for name in records.columns)
     fields = records.columns[1 : len(records.columns) - others]
     names = [name for name in fields if counts[name.casefold()] == 1]
     words = "{name} has a number beyond the range of its type"
-    return records.withColumns(finite(records, names, words))
+    return records.withColumns(finite(records, names, words) | _in_known_years(records, names))
+
+
+def _in_known_years(records: DataFrame, names: Sequence[str]) -> dict[str, Column]:
+    """Return the columns of moments, by their names."""
+    checked = {}
+    for name in names:
+        if (type_ := records.schema[name].dataType) == TimestampType():
+            column = F.col(f"`{name}`")
+            refused = F.raise_error(
+                f"{name} is not in the years 1 to 9999. A number counts as seconds since 1970: "
+                "make it a BIGINT, and a time of it by timestamp_micros or timestamp_millis"
+            ).cast(type_)
+            is_known = F.unix_micros(column).between(_YEAR_1_US, _YEAR_10000_US - 1)
+            checked[name] = F.when(~is_known, refused).otherwise(column)
+    return checked
 
 
 def _has_floats(type_: DataType) -> bool:

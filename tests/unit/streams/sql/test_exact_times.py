@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from kafka_pipeline.streams.sql.exact_times import with_exact_times
 from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.output import finite_fields
 from kafka_pipeline.streams.sql.spec import QuerySpec
 
 pytestmark = pytest.mark.integration
@@ -61,3 +62,17 @@ def test_microseconds_are_kept(session: Any) -> None:
     ((text,),) = frame.select(F.to_json(F.struct(*exact))).collect()
     moment, local = "1950-01-01T00:00:00.000001Z", "1950-01-01T00:00:00.1234"
     assert json.loads(text) == {"t": moment, "l": local, "a": [{"t": moment}], "m": {"k": local}}
+
+
+@pytest.mark.parametrize("micros", [-62_135_596_800_000_001, 253_402_300_800_000_000])
+def test_a_moment_outside_of_all_years_is_refused(session: Any, micros: int) -> None:
+    """Such as milliseconds since 1970, which Spark takes for seconds."""
+
+    def read(count: int) -> Any:
+        frame = session.sql(f"SELECT 'k' AS key, timestamp_micros({count}) AS t, 1 AS at")
+        return finite_fields(frame, 1).selectExpr("unix_micros(t)").collect()
+
+    inside = micros + 1 if micros < 0 else micros - 1
+    assert len(read(inside)) == 1
+    with pytest.raises(Exception, match="t is not in the years 1 to 9999"):
+        read(micros)
