@@ -11,13 +11,14 @@ import binascii
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, DecimalException
 from typing import Any
 
 Convert = Callable[[Any], Any]
 """Converts a value that is not null. Raises ValueError, whose message quotes nothing of it."""
 
 _EPOCH = datetime(1970, 1, 1)
+_EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."
 DECIMAL = f"{_CONNECT}Decimal"
 VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
@@ -84,9 +85,11 @@ def _decimal(value: Any, scale: int) -> Any:
 
 def decimal_of(data: bytes, scale: int) -> Decimal:
     """Return a decimal of its unscaled bytes: big-endian, in two's complement."""
-    unscaled = int.from_bytes(data, "big", signed=True)
-    digits = tuple(map(int, str(abs(unscaled))))
-    return Decimal((int(unscaled < 0), digits, -scale))
+    unscaled = Decimal(int.from_bytes(data, "big", signed=True))
+    try:
+        return unscaled.scaleb(-scale, _EXACT)
+    except DecimalException:
+        raise ValueError("the decimal has a scale that is out of range") from None
 
 
 def date_of(days: int) -> str:

@@ -6,13 +6,14 @@ import base64
 import json
 from collections.abc import Iterable
 from datetime import date, timedelta
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from random import Random
 from typing import Any
 
 import pytest
 
 from kafka_pipeline import serdes
+from kafka_pipeline.common.kafka import connect_values
 from kafka_pipeline.streams.debezium import (
     TOMBSTONE,
     Change,
@@ -353,6 +354,15 @@ def test_a_value_that_an_update_left_out_is_the_former_one() -> None:
     whole = {**long, "n": 2}
     assert passed(change("c", long, 1), change("u", update, 2))[1] == whole
     assert passed(change("r", long, 1), change("u", update, 2), change("u", update, 3))[2] == whole
+
+
+def test_decimals_have_any_number_of_digits_and_a_scale_that_python_knows() -> None:
+    number = Decimal("9" * 5000 + ".99")
+    with localcontext(prec=6000):
+        data = b"\0" + bytes.fromhex(f"{int(number * 100):x}".zfill(4200))
+    assert connect_values.decimal_of(data, 2) == number
+    with pytest.raises(ValueError, match="the decimal has a scale that is out of range"):
+        connect_values.decimal_of(b"\1", 10**30)
 
 
 @pytest.mark.parametrize(
