@@ -205,21 +205,12 @@ def json_schema(
     With `as_json`, numbers with a fraction are a `Decimal`, and keep their digits.
     """
     with _extra_needed():
-        from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+        from kafka_pipeline.common.kafka.json_schema_codec import JsonSchemaReader, JsonSchemaWriter
     client = client_of(registry)
     with _schema_of(subject, "JSON"):
-        writer = JSONSerializer(
-            schema,
-            client,
-            conf=_writing(registry, subject, by_latest=schema is None),
-            json_encode=_strict_json,
-        )
-        reader = JSONDeserializer(
-            schema,
-            schema_registry_client=client,
-            conf=_reading(subject),
-            json_decode=_read_json,
-        )
+        settings = _writing(registry, subject, by_latest=schema is None)
+        writer = JsonSchemaWriter(schema, client, settings)
+        reader = JsonSchemaReader(schema, client, _reading(subject))
     functions = _in_context(subject, writer, reader)
     return _guarded(registry, subject, *(_with_digits(functions) if as_json else functions))
 
@@ -352,26 +343,6 @@ def _with_digits(functions: SerdeFunctions) -> SerdeFunctions:
         return json_text.decode_exactly(data[FRAME_BYTES[data[0]] :].decode())
 
     return SerdeFunctions(serialize, deserialize)
-
-
-def _strict_json(value: Any) -> str:
-    """Return JSON that is read back as the same value, in which no name comes twice."""
-    try:
-        text = json_text.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except ValueError:
-        raise MisfitError("it is not JSON: a number in it is not finite") from None
-    if json_text.coerced_names(value, text):
-        raise MisfitError("it is not JSON: a name in it is not a string")
-    return text
-
-
-def _read_json(data: bytes) -> Any:
-    try:
-        return json_text.decode(data.decode())
-    except UnicodeError:
-        raise MisfitError("they are not JSON in UTF-8") from None
-    except ValueError as error:
-        raise MisfitError(f"they are not JSON: {error}") from None
 
 
 def _of_one_type(

@@ -289,6 +289,15 @@ def test_broken_rule_of_a_json_schema_is_named(stand_in: StandIn) -> None:
         serde.deserialize(data)
 
 
+def test_multiples_are_those_of_the_numbers_as_they_are_written(stand_in: StandIn) -> None:
+    schema = json.dumps({"properties": {"x": {"multipleOf": 0.01}}})
+    serde = json_schema(without_retries(stand_in), "orders-value", schema)
+    for number in (19.99, 0.07, 1e300, 5, -8.2):
+        assert serde.deserialize(serde.serialize({"x": number})) == {"x": number}
+    with pytest.raises(SerializationError, match='says "multipleOf" of field "x"'):
+        serde.serialize({"x": 19.995})
+
+
 def test_message_of_another_class_is_refused(stand_in: StandIn) -> None:
     serde = protobuf(without_retries(stand_in), "orders-value", order_type())
     with pytest.raises(SerializationError, match="does not fit the schema, ValueError"):
