@@ -27,6 +27,9 @@ _Loss = tuple[tuple[str, ...], str]
 """The names of the fields on the way to a value, and what is wrong with it."""
 _Find = Callable[[Any], _Loss | None]
 
+_TYPE_HINT = "-type"
+"""The name under which a record may say to fastavro which type of a union it has."""
+
 _NUMBERS: Any = (int, float, Decimal)
 LIMITS: Mapping[str, Any] = {
     "int": 2**31,
@@ -116,7 +119,7 @@ class _Finders:
                 for field in schema["fields"]
                 if (find := self.of(field["type"])) is not None
             ]
-            names = {field["name"] for field in schema["fields"]}
+            names = {_TYPE_HINT, *(field["name"] for field in schema["fields"])}
             self._of_records[name] = _any_field(names, finds)
         return self._of_records[name]
 

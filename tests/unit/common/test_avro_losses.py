@@ -117,6 +117,7 @@ def test_value_that_would_become_another_one_is_named(type_: Any, value: Any, wo
         (logical("string", "uuid"), uuid4()),
         (logical("string", "uuid"), str(uuid4())),
         (STRINGS, ("a", "b")),
+        (["null", NODE], {"-type": "Node", "children": []}),
         ("string", 7),
         (NODE, {"children": [{"ok": True}, {}]}),
         (NODE, 7),
