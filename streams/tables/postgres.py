@@ -115,6 +115,8 @@ class PostgresTable:
                 try:
                     with self._transaction() as cursor:
                         self._send(cursor, rows)
+                        # Rows that are sent lock the table, so its columns stay until the commit.
+                        self._require_columns(cursor)
                         # Last, so that an owner that stands still does not lock the row for long.
                         self._move(cursor, position, former)
                     return
@@ -197,20 +199,30 @@ class PostgresTable:
         schema = given[0] if given else schema
         if schema is None:
             raise NonRetriableError(f"table {self._table}: name its schema, as in public.orders")
+        self._names = (schema, name)
         self._place = f"{quoted(schema)}.{quoted(name)}"
         # Statements with parameters take "%" as the beginning of one.
         self._offsets = f"{quoted(schema)}.{quoted(OFFSETS)}".replace("%", "%%")
         if found_table(cursor, schema, OFFSETS) is None or not found_table(cursor, schema, name):
             cursor.execute(f"SELECT pg_advisory_xact_lock({_LOCK_TO_CREATE})")
             self._create(cursor, schema, name)
-        found = found_table(cursor, schema, name)
-        assert found is not None, "it was created"
         if self._evolves:
+            found = found_table(cursor, schema, name)
+            assert found is not None, "it was created"
             add_columns(cursor, self._place, found, self._columns)
-        upserts = bool(self._columns.key)
+        self._require_columns(cursor)
+
+    def _require_columns(self, cursor: Any) -> None:
+        """Raise `NonRetriableError` if values would be changed or refused.
+
+        A column whose type somebody has changed may round them.
+        """
+        found = found_table(cursor, *self._names)
+        if found is None:
+            raise NonRetriableError(f"table {self._table} does not exist any more")
         if problems := [
             *problems_of(cursor, found, self._columns),
-            *lacking_rights(cursor, found, upserts=upserts),
+            *lacking_rights(cursor, found, upserts=bool(self._columns.key)),
         ]:
             raise NonRetriableError(f"table {self._table}: {'; '.join(problems)}")
 

@@ -303,6 +303,21 @@ def test_a_table_that_is_altered_under_way_fails_the_task_with_a_reason(job: Pos
     assert job.rows() == [(0, 1)]
 
 
+def test_a_type_that_is_changed_under_way_rounds_nothing(
+    tmp_path: Path, database: Database
+) -> None:
+    job = PostgresJob(tmp_path, database, "n DECIMAL(4, 2)")
+    job.write(b'{"n": 1.25}')
+    job.run()
+    job.write(b'{"n": 2.25}')
+    owner = job.started()
+    database.run("ALTER TABLE orders ALTER n TYPE numeric(4, 1)")
+    with pytest.raises(NonRetriableError, match=r'"n" is numeric\(4,1\), but by the schema'):
+        owner.commit()
+    owner.drop()
+    assert database.run("SELECT count(*) FROM orders") == [(1,)]
+
+
 def test_a_violated_constraint_fails_the_task_without_the_value(job: PostgresJob) -> None:
     job.database.run("CREATE TABLE orders (n bigint, at bigint, CONSTRAINT few CHECK (n < 4111))")
     job.write(4111)
