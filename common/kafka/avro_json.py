@@ -8,26 +8,29 @@ Needs the extra `schemaregistry`.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
-from io import StringIO
 from typing import Any
 
-from fastavro import json_writer, schemaless_reader
+from fastavro import schemaless_reader
 
 from kafka_pipeline.common import json_text
 from kafka_pipeline.common.kafka.avro_codec import AvroReader, AvroWriter, Written
 from kafka_pipeline.common.kafka.avro_defaults import with_values
+from kafka_pipeline.common.kafka.avro_losses import LIMITS
 from kafka_pipeline.common.kafka.avro_types import base_type, label_of, named_in, resolved_type
 from kafka_pipeline.common.kafka.avro_values import without_logical_types
 from kafka_pipeline.common.kafka.misfit import MisfitError
 
-
-def _as_json(schema: Any, value: Any) -> Any:
-    text = StringIO()
-    json_writer(text, schema, [value])
-    return json.loads(text.getvalue())
+_LABELS: Mapping[type, Sequence[str]] = {
+    bool: ("boolean",),
+    float: ("double", "float"),
+    str: ("string",),
+    bytes: ("bytes",),
+    list: ("array",),
+    dict: ("map",),
+}
+"""The types without a name that a value of a union may have. Those with one come with it."""
 
 
 class AvroJsonReader(AvroReader):
@@ -43,8 +46,8 @@ class AvroJsonReader(AvroReader):
 
     def _find(self, frame: bytes) -> Written:
         found = super()._find(frame)
-        plain = without_logical_types(self._schema_of(found))
-        return found._replace(convert=partial(_as_json, plain))
+        schema = without_logical_types(self._schema_of(found))
+        return found._replace(convert=partial(_to_json, schema=schema, named=named_in(schema)))
 
 
 class AvroJsonWriter(AvroWriter):
@@ -60,6 +63,36 @@ class AvroJsonWriter(AvroWriter):
             raise
         except ValueError as error:
             raise MisfitError(f"it does not fit {name}: {error}") from None
+
+
+def _to_json(value: Any, schema: Any, named: Mapping[str, Any]) -> Any:
+    """Return what fastavro has read, with the name of its type in each union."""
+    schema = resolved_type(schema, named)
+    match base_type(schema):
+        case "union" if value is not None:
+            types = {label_of(each, named): each for each in schema}
+            label, inner = value if isinstance(value, tuple) else (_label(value, types), value)
+            return {label: _to_json(inner, types[label], named)}
+        case "record":
+            return {
+                field["name"]: _to_json(value[field["name"]], field["type"], named)
+                for field in schema["fields"]
+            }
+        case "array":
+            return [_to_json(each, schema["items"], named) for each in value]
+        case "map":
+            return {name: _to_json(each, schema["values"], named) for name, each in value.items()}
+        case "bytes" | "fixed":
+            return value.decode("latin-1")
+    return value
+
+
+def _label(value: Any, types: Container[str]) -> str:
+    """Return the type of a value in a union."""
+    if type(value) is int:
+        is_small = -LIMITS["int"] <= value < LIMITS["int"] or "long" not in types
+        return "int" if is_small and "int" in types else "long"
+    return next(label for label in _LABELS[type(value)] if label in types)
 
 
 def _from_json(given: Any, schema: Any, named: Mapping[str, Any], path: str) -> Any:

@@ -173,6 +173,22 @@ def register_first(registry: SchemaRegistry, subject: str, schema: str) -> int:
         raise registry_error(registry, subject, error) or error from error
 
 
+def register_in_memory(registry: SchemaRegistry, subject: str, kind: str, schema: str) -> None:
+    """Register a schema of Avro or JSON if the registry is one in memory; else do nothing.
+
+    Raises `ConfigError` if the registry refuses.
+    """
+    if not registry.url.startswith(_MOCK):
+        return
+    with _extra_needed():
+        from confluent_kafka.schema_registry import Schema
+    language = "JSON" if kind == "json_schema" else "AVRO"
+    try:
+        client_of(registry).register_schema(subject, Schema(schema, language))
+    except Exception as error:
+        raise registry_error(registry, subject, error) or error from error
+
+
 def avro_of_columns(name: str, columns: Mapping[str, Any]) -> Any:
     """Return an Avro schema for the columns of a query, see `avro_results.schema_of`.
 

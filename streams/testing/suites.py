@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from kafka_pipeline.common.code.error_words import described
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.config.fields import Fields
-from kafka_pipeline.common.config.keys import Choice, Free, Number, Schema, Section, Text
+from kafka_pipeline.common.config.keys import Free, Number, Schema, Section, Text
 from kafka_pipeline.common.config.yaml_positions import (
     Items,
     Map,
@@ -28,7 +28,6 @@ from kafka_pipeline.common.config.yaml_positions import (
 from kafka_pipeline.common.errors import ConfigError, UnavailableError, as_exception
 from kafka_pipeline.common.pipelines.processors import SINK, SOURCE
 from kafka_pipeline.common.suggest import did_you_mean
-from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.engine.user_errors import Explanation
 from kafka_pipeline.streams.errors import SerializationError, StreamsError, UnknownTopicError
 from kafka_pipeline.streams.pipeline.file import read_pipeline
@@ -45,6 +44,7 @@ from kafka_pipeline.streams.stores.formats import MOST_FORMATS
 from kafka_pipeline.streams.stores.layout import MAX_TIME
 from kafka_pipeline.streams.testing.driver import TopologyTestDriver
 from kafka_pipeline.streams.testing.driver_topics import ReadRecord, TestOutputTopic
+from kafka_pipeline.streams.testing.suite_serdes import Made, made, read_serdes
 
 _SUITE_KEYS = ("config", "pipeline", "serdes", "partitions", "tests")
 _RECORD_KEYS = ("key", "value", "timestamp_ms", "headers", "partition")
@@ -130,7 +130,10 @@ class _Suite:
         self._config = path.parent / fields.text(_CONFIG)
         self._pipeline = path.parent / fields.text(_PIPELINE)
         self._named = (*fields.pairs(_SERDES), *fields.pairs(_PARTITIONS))
-        self._serdes = {pair.key: _serdes_of(pair, problems) for pair in fields.pairs(_SERDES)}
+        self._serdes = {
+            pair.key: read_serdes(_fields(pair, ("key", "value"), problems), problems)
+            for pair in fields.pairs(_SERDES)
+        }
         self._partitions = {
             pair.key: Fields([pair], problems, at=pair.at, known=(pair.key,)).number(
                 Number(name=pair.key, doc="how many partitions the topic has", low=1, required=True)
@@ -143,9 +146,11 @@ class _Suite:
         """Run a test. Raises the same errors as `run_suite`."""
         problem = ""
         try:
+            # First, as a registry in memory gets the schemas that the pipeline may need.
+            of_topics = made(self._by_topic(self._serdes), load_config(self._config))
             with self._driver() as driver:
                 self._check_topics(driver)
-                problem = self._problem(driver, steps)
+                problem = self._problem(driver, steps, of_topics)
         except (ConfigError, UnavailableError):
             raise
         except BaseException as raised:
@@ -185,9 +190,11 @@ class _Suite:
                 problems.add(pair.at, f'the pipeline has no topic "{pair.key}"{hint}')
         problems.raise_if_any()
 
-    def _problem(self, driver: TopologyTestDriver, steps: list[Pair]) -> str:
+    def _problem(
+        self, driver: TopologyTestDriver, steps: list[Pair], serdes: Mapping[str, Made]
+    ) -> str:
         """Return where and why the first failing step fails; "" if all pass."""
-        run = _Run(driver, self._topics, self._by_topic(self._serdes))
+        run = _Run(driver, self._topics, serdes)
         for step in steps:
             problems = Problems(self._path)
             try:
@@ -216,7 +223,7 @@ class _Run:
         self,
         driver: TopologyTestDriver,
         topics: Mapping[str, str],
-        serdes_of: Mapping[str, tuple[Serde[Any] | None, Serde[Any] | None]],
+        serdes_of: Mapping[str, Made],
     ) -> None:
         self._driver = driver
         self._topics = topics
@@ -349,19 +356,6 @@ def _fields(step: Pair, known: tuple[str, ...], problems: Problems) -> Fields:
     fields = Fields(step.value.pairs, problems, at=step.value, known=known)
     problems.raise_if_any()
     return fields
-
-
-def _serdes_of(pair: Pair, problems: Problems) -> tuple[Serde[Any] | None, Serde[Any] | None]:
-    fields = _fields(pair, ("key", "value"), problems)
-
-    def serde(name: str) -> Serde[Any] | None:
-        if fields.get(name) is None:
-            return None
-        return serdes.by_name(
-            fields.choice(Choice(name=name, doc="how bytes are written", choices=serdes.NAMES))
-        )
-
-    return serde("key"), serde("value")
 
 
 def _wanted(item: Value, problems: Problems) -> dict[str, Any]:

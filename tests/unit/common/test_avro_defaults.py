@@ -79,6 +79,25 @@ def test_bytes_after_a_record_are_refused() -> None:
         AvroReader(client, SUBJECT, None)(data + b"\0")
 
 
+def test_json_of_a_tree_names_the_types_of_unions() -> None:
+    client = client_of(SchemaRegistry(f"mock://{uuid4()}"))
+    kids = {"type": "array", "items": "Order"}
+    schema = record(["null", "int", "long", "double", "string", "bytes", "boolean", kids])
+    write = AvroJsonWriter(client, SUBJECT, schema, register=True)
+    read = AvroJsonReader(client, SUBJECT, None)
+    leaves: list[Any] = [
+        None,
+        {"int": -(2**31)},
+        {"long": 2**31},
+        {"double": 0.5},
+        {"string": "x"},
+        {"bytes": "\xff"},
+        {"boolean": True},
+    ]
+    tree = {"f0": {"array": [{"f0": {"array": [{"f0": leaf} for leaf in leaves]}}]}}
+    assert read(write(tree)) == tree
+
+
 def test_json_has_logical_types_as_they_are_stored() -> None:
     client = client_of(SchemaRegistry(f"mock://{uuid4()}"))
     schema = record({"type": "string", "logicalType": "uuid"}, MILLIS)

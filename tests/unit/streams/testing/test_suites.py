@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -10,6 +12,7 @@ from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.streams.testing.suites import TestResult, run_suite
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.in_process import invoke
+from tests.schema_registry import require_packages
 from tests.small_config import SMALL_CONFIG
 from tests.user_code import shop
 
@@ -189,6 +192,35 @@ def test_serdes_are_those_of_a_topic_by_whatever_name_it_is_called(suite: Path) 
     assert problems(suite, steps, "serdes: {words_topic: {value: integer}}") == []
     steps = steps.replace("words", "words_topic")
     assert problems(suite, steps, "serdes: {words: {value: integer}}") == []
+
+
+@pytest.mark.parametrize("kind", ["avro", "json_schema"])
+def test_serdes_of_topics_may_have_schemas(suite: Path, kind: str) -> None:
+    """A registry in memory has the schemas before the pipeline starts, which writes by them."""
+    require_packages()
+    config = suite.parent / "config.yaml"
+    config.write_text(f'{config.read_text()}\nschema_registry: {{url: "mock://{uuid4().hex}"}}\n')
+    (suite.parent / "pipeline.yaml").write_text(
+        ECHO.replace("value: json, out_value: json", f"value: {kind}, out_value: {kind}", 1)
+    )
+    fields = [{"name": "n", "type": ["null", "int"]}]
+    schemas = {
+        "avro": {"type": "record", "name": "Row", "fields": fields},
+        "json_schema": {"title": "Row", "properties": {"n": {"type": "object"}}},
+    }
+    (suite.parent / "row.schema").write_text(json.dumps(schemas[kind]))
+    value = f"{{value: {{{kind}: {{schema: row.schema}}}}}}"
+    serdes = f"serdes: {{source: {value}, sink: {value}}}"
+    produce = "{produce: {key: k, value: {n: {int: 7}}}}"
+    steps = produce + ", {assert: {records: [{value: {n: {int: %d}}}]}}"
+    assert problems(suite, steps % 7, serdes) == []
+    (problem,) = problems(suite, steps % 8, serdes)
+    assert '"n": {"int": 7}' in problem
+
+
+def test_a_schema_needs_a_registry(suite: Path) -> None:
+    with pytest.raises(ConfigError, match="the serde avro needs a schema registry"):
+        problems(suite, "{produce: {value: 1}}", "serdes: {source: {value: avro}}")
 
 
 ECHO = """
