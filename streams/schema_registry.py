@@ -163,3 +163,11 @@ def _serde(kind: str, subject: str, functions: SerdeFunctions) -> Serde[Any]:
             raise SerializationError(f"the serde {name} cannot read these bytes: {error}") from None
 
     return Serde(name, serialize, deserialize)
+
+
+def register_in_memory(registry: SchemaRegistry, subject: str, kind: str, schema: str) -> None:
+    """Register a schema of `avro` or `json_schema` if the registry is one in memory.
+
+    Otherwise, nothing happens. Raises `ConfigError` if the registry refuses.
+    """
+    schema_registry.register_in_memory(registry, subject, kind, schema)

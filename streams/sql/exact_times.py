@@ -18,7 +18,8 @@ from pyspark.sql.types import (
 )
 
 _MOMENTS = (TimestampType, TimestampNTZType)
-_MILLIS, _MICROS = (f"yyyy-MM-dd'T'HH:mm:ss.{digits}XXXXX" for digits in ("SSS", "SSSSSS"))
+_ZONE = "X" * 5
+_MILLIS, _MICROS = (f"yyyy-MM-dd'T'HH:mm:ss.{digits}{_ZONE}" for digits in ("SSS", "SSSSSS"))
 _LEAST_DIGITS = 3
 
 

@@ -9,9 +9,9 @@ from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.yaml_positions import Problems
-from kafka_pipeline.common.kafka.schema_registry import SchemaRegistry, register_in_memory
 from kafka_pipeline.common.pipelines.serde_specs import AnySerde, SchemaSerde
 from kafka_pipeline.streams.pipeline.kinds.schema_serdes import SerdeKey, read_serde, serde_of
+from kafka_pipeline.streams.schema_registry import SchemaRegistry, register_in_memory
 from kafka_pipeline.streams.serdes import Serde
 
 Given = tuple[AnySerde | None, AnySerde | None]
