@@ -42,6 +42,7 @@ PROBE = "kafka-pipeline.probe."
 _PROBES, _NEW = 8, 64
 """How many commits those are, and how many versions a table without rows may have to be tried."""
 
+_APPEND_ONLY = "delta.appendOnly"
 _REFUSED = "failed validation check"
 """What delta-rs says of rows for which a CHECK constraint of the table does not hold."""
 
@@ -205,7 +206,12 @@ class DeltaTable:
                 self._table.alter.add_columns(
                     [field for field in schema.fields if field.name in lacking]
                 )
-        partition_by = self._table.metadata().partition_columns
+        metadata = self._table.metadata()
+        if self._columns.key and metadata.configuration.get(_APPEND_ONLY) == "true":
+            raise NonRetriableError(
+                f"table {self._path} has {_APPEND_ONLY}, so no rows are replaced: use mode: append"
+            )
+        partition_by = metadata.partition_columns
         if partition_by != self._partition_by:
             raise NonRetriableError(
                 f"table {self._path} is partitioned by {partition_by}, not by {self._partition_by}"

@@ -246,6 +246,14 @@ def test_a_violated_constraint_fails_the_task_without_the_value(delta: DeltaJob)
     assert delta.position == 1
 
 
+def test_upserts_into_a_table_that_only_grows_are_refused(delta: DeltaJob) -> None:
+    delta.write(1)
+    delta.run(delta.changed(schema="n BIGINT NOT NULL"))
+    delta.table.alter.set_table_properties({"delta.appendOnly": "true"})
+    upserts = delta.changed(schema="n BIGINT NOT NULL", mode="upsert", key=("n",))
+    assert "has delta.appendOnly, so no rows are replaced" in delta.refusal(upserts)
+
+
 def test_partitions_that_get_rows_twice_are_refused(iceberg: IcebergJob) -> None:
     iceberg.folder.mkdir()
     iceberg.catalog.create_namespace("shop")
