@@ -24,7 +24,8 @@ import structlog
 
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.code.error_words import described
-from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception
+from kafka_pipeline.common.code.escapes import as_exception
+from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 from kafka_pipeline.streams.errors import InvalidArgumentError, StreamsError
 from kafka_pipeline.streams.time_patterns import TimePattern

@@ -11,8 +11,9 @@ from threading import Lock
 import structlog
 
 from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.code.escapes import as_exception
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.errors import UnavailableError, as_exception
+from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from kafka_pipeline.common.kafka.data import Fetched
 from kafka_pipeline.common.kafka.read_to_end import read_to_end

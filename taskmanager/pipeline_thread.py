@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from kafka_pipeline.common.errors import as_exception
+from kafka_pipeline.common.code.escapes import as_exception
 from kafka_pipeline.common.monitoring.memory import resident_bytes
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.protocol.status import TaskStatus

@@ -10,8 +10,9 @@ from itertools import groupby
 from typing import Any
 
 from kafka_pipeline.common.clock import shown_moment, wall_clock_ms
+from kafka_pipeline.common.code.escapes import as_exception
 from kafka_pipeline.common.committed import Committed, InputProgress, offsets_of
-from kafka_pipeline.common.errors import EngineError, as_exception
+from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from kafka_pipeline.common.kafka.data import ReadError
 from kafka_pipeline.common.process.fault_points import reach

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from kafka_pipeline.common.errors import EngineError, as_exception
+from kafka_pipeline.common.code.escapes import as_exception
+from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.kafka.clients import MissingRightError
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.assigned_task import AssignedTask

@@ -9,9 +9,10 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Any, NamedTuple
 
 from kafka_pipeline.common.clock import shown_moment, wall_clock_ms
+from kafka_pipeline.common.code.escapes import as_exception
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.committed import Committed, offsets_of, topic_mark
-from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, as_exception
+from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from kafka_pipeline.common.kafka.topic_watch import MADE_ANEW
 from kafka_pipeline.common.process.fault_points import reach

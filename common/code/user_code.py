@@ -16,8 +16,9 @@ from typing import Any, Protocol
 import structlog
 
 from kafka_pipeline.common.code.engine_code import ENGINE, ENGINE_FOLDER
+from kafka_pipeline.common.code.escapes import as_exception
 from kafka_pipeline.common.code.user_frames import with_place
-from kafka_pipeline.common.errors import ConfigError, as_exception
+from kafka_pipeline.common.errors import ConfigError
 
 CODE_PATTERN = r"^[^:\s]+:[^:.\s]+$"
 """Every reference to code matches this, for JSON Schema; `form_problem` refuses more."""

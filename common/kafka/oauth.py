@@ -9,11 +9,12 @@ from typing import Any
 import structlog
 
 from kafka_pipeline.common.code.error_words import class_name
+from kafka_pipeline.common.code.escapes import as_exception
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.code.user_frames import place_of
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.kafka_settings import OAUTH_CALLBACK
-from kafka_pipeline.common.errors import ConfigError, UnavailableError, as_exception
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.monitoring.counted_log import CountedLog
 
 _PARTS: dict[str, type | tuple[type, ...]] = {

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Protocol
 
 from kafka_pipeline.common.code.error_words import HOW_TO_SHOW, hides_words, traceback_of, words_of
-from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, as_exception
+from kafka_pipeline.common.code.escapes import as_exception
+from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.backfill.outputs import count_runs
 from kafka_pipeline.streams.engine.figures import TaskFigures

@@ -10,7 +10,8 @@ from math import inf
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception
+from kafka_pipeline.common.code.escapes import as_exception
+from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.common.protocol.suspects import CallKind
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
 from kafka_pipeline.streams.clocks import clocked, clocks_of

@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from kafka_pipeline.common.code.error_words import is_literal
+from kafka_pipeline.common.code.escapes import as_exception
 from kafka_pipeline.common.code.user_frames import place_of_definition
-from kafka_pipeline.common.errors import OwnError, as_exception
+from kafka_pipeline.common.errors import OwnError
 from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.common.record_batch import (
     MAX_OVERHEAD,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from kafka_pipeline.common.code.error_words import described
-from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception, nothing_escapes
+from kafka_pipeline.common.code.escapes import as_exception, nothing_escapes
+from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.streams.engine.context import RunningContext, TaskView
 from kafka_pipeline.streams.engine.either_way import MeetingPoint
 from kafka_pipeline.streams.engine.event_loop import EventLoop

@@ -9,7 +9,8 @@ from math import inf
 from time import monotonic
 from typing import TypeGuard, TypeVar
 
-from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception
+from kafka_pipeline.common.code.escapes import as_exception
+from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.common.protocol.suspects import CallKind
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.clocks import NO_CLOCK

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception
+from kafka_pipeline.common.code.escapes import as_exception
+from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 from kafka_pipeline.streams.engine.running import RunningSource
 from kafka_pipeline.streams.engine.task_time import TaskTime

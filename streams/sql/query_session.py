@@ -21,9 +21,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from kafka_pipeline.common.code.escapes import as_exception
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.code.user_frames import place_of
-from kafka_pipeline.common.errors import as_exception
 from kafka_pipeline.streams.spark.zone import new_session
 from kafka_pipeline.streams.sql.batch_server import QueryPlans
 from kafka_pipeline.streams.sql.catalyst import Catalyst, scala_object

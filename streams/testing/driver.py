@@ -11,10 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
+from kafka_pipeline.common.code.escapes import as_exception
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.config.references import HostReferences
-from kafka_pipeline.common.errors import ConfigError, as_exception
+from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import SOURCE, PipelineProcessor
 from kafka_pipeline.common.protocol.messages import replicas

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kafka_pipeline.common.code.error_words import described
+from kafka_pipeline.common.code.escapes import as_exception
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Free, Number, Schema, Section, Text
@@ -25,7 +26,7 @@ from kafka_pipeline.common.config.yaml_positions import (
     plain,
     read_yaml,
 )
-from kafka_pipeline.common.errors import ConfigError, UnavailableError, as_exception
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.pipelines.processors import SINK, SOURCE
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.streams.engine.user_errors import Explanation

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from kafka_pipeline.common.code.escapes import as_exception
 from kafka_pipeline.common.code.user_code import CODE_PATTERN, UserCode
 from kafka_pipeline.common.code.user_frames import with_place
 from kafka_pipeline.common.config.config import Config
@@ -14,7 +15,7 @@ from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import ConfigKey, Text
 from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.config.yaml_positions import Problems
-from kafka_pipeline.common.errors import ConfigError, as_exception
+from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, Meeting, PipelineProcessor
 from kafka_pipeline.common.pipelines.specs import PatternSpec, SourceSpec, TopologySpec

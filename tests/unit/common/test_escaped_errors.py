@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kafka_pipeline.common.errors import EscapedError, nothing_escapes
+from kafka_pipeline.common.code.escapes import nothing_escapes
+from kafka_pipeline.common.errors import EscapedError
 
 
 def raises(kind: type[BaseException]) -> None:
