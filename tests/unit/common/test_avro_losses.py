@@ -8,7 +8,7 @@ from decimal import Decimal
 from io import BytesIO
 from math import inf, isnan, nan
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
