@@ -21,9 +21,10 @@ def histories_of(replica: ProcessorReplica, settings: TableSettings) -> dict[str
     Raises `NonRetriableError` for a place that `settings` does not allow.
     """
     found = {}
-    for name, source in replica.sources.items():
-        if source.history is not None:
-            topic = replica.in_topics[replica.from_.index(name)]
+    # Of topics with fewer partitions, the last tasks have the settings, but no partition.
+    for name, topic in zip(replica.from_, replica.in_topics, strict=True):
+        source = replica.sources.get(name)
+        if source is not None and source.history is not None:
             try:
                 found[topic] = located(source.history, settings)
             except ConfigError as error:

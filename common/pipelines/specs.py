@@ -116,10 +116,11 @@ class AsyncSpec(Strict, frozen=True, kw_only=True):
 
 
 class PatternSpec(Strict, frozen=True, kw_only=True):
-    """A regular expression for topics, with its flags."""
+    """A regular expression for topics, with its flags, and where a task begins in them."""
 
     pattern: str
     flags: int = 0
+    auto_offset_reset: OffsetReset = "earliest"
 
 
 class ProcessorSpec(Strict, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import SourceSpec
 
 
 def with_matching_topics(pipeline: Pipeline, existing: Collection[str]) -> Pipeline:
@@ -38,7 +39,9 @@ def _with_matching(
         for topic in pipeline.out_topics(other)
     }
     found: dict[str, str] = {}
-    for pattern in processor.patterns:
+    sources = dict(processor.sources)
+    for given, pattern in zip(processor.spec.topic_patterns, processor.patterns, strict=True):
+        source = SourceSpec(auto_offset_reset=given.auto_offset_reset)
         matching = [topic for topic in existing if pattern.fullmatch(topic)]
         if not matching:
             raise ConfigError(
@@ -53,8 +56,15 @@ def _with_matching(
                     f'topic "{topic}", which {why}: narrow the pattern'
                 )
             found[topic] = topic
+            if source != SourceSpec():
+                sources.setdefault(topic, source)
     new = [topic for topic in found if topic not in read]
-    return replace(processor, from_=(*processor.from_, *new), topics={**processor.topics, **found})
+    return replace(
+        processor,
+        from_=(*processor.from_, *new),
+        topics={**processor.topics, **found},
+        sources=sources,
+    )
 
 
 def _code(processor: PipelineProcessor) -> tuple[object, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from kafka_pipeline import Processor, ProcessorContext, Record, TopologyBuilder, serdes, stores
+from kafka_pipeline.common.pipelines.specs import OffsetReset
 
 NAMES = stores.key_value("Names", serdes.string, serdes.string)
 
@@ -60,9 +61,12 @@ def lookup(
     return builder
 
 
-def gather(pattern: str, gathered: str, ignore_case: bool = False) -> TopologyBuilder:
+def gather(
+    pattern: str, gathered: str, ignore_case: bool = False, begins: OffsetReset = "earliest"
+) -> TopologyBuilder:
     """Return a topology that copies all topics that match a pattern."""
     builder = TopologyBuilder()
-    builder.add_source("All", re.compile(pattern, re.IGNORECASE if ignore_case else 0))
+    matching = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
+    builder.add_source("All", matching, auto_offset_reset=begins)
     builder.add_sink("Gathered", gathered, "All")
     return builder

@@ -214,7 +214,11 @@ def _group_processor(
             serdes={topic: group.serdes_of(topic) for topic in unique(used) if topic in own},
             followed=followed,
             patterns=tuple(
-                PatternSpec(pattern=source.pattern.pattern, flags=source.pattern.flags)
+                PatternSpec(
+                    pattern=source.pattern.pattern,
+                    flags=source.pattern.flags,
+                    auto_offset_reset=source.auto_offset_reset,
+                )
                 for source in group.sources
                 if source.pattern is not None
             ),
@@ -228,12 +232,17 @@ def _group_processor(
         looked_up=_looked_up(group),
         chooses_topics=group.chooses_topics,
         sources={
-            topic: SourceSpec(auto_offset_reset=source.auto_offset_reset, feedback=True)
+            topic: spec
             for source in group.sources
-            if source.feedback
+            if (spec := _source_spec(source)) != SourceSpec()
             for topic in source.topics
         },
     )
+
+
+def _source_spec(source: Source) -> SourceSpec:
+    """Return what matters to others about how a source is read."""
+    return SourceSpec(auto_offset_reset=source.auto_offset_reset, feedback=source.feedback)
 
 
 def _require_serdes(group: NodeGroup, spec: TopologySpec) -> None:
@@ -254,9 +263,8 @@ def _require_serdes(group: NodeGroup, spec: TopologySpec) -> None:
 
 def _looked_up(group: NodeGroup) -> tuple[str, ...]:
     """Return the topics whose records are only looked up, if others say how far event time is."""
-    looked_up = group.looked_up_topics
-    others = {*group.in_topics} - {*looked_up, *group.feedback_topics}
-    return looked_up if others else ()
+    has_others = any(not source.looked_up and not source.feedback for source in group.sources)
+    return group.looked_up_topics if has_others else ()
 
 
 def _meetings(group: NodeGroup) -> tuple[Meeting, ...]:

@@ -14,9 +14,11 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.deployment.desired_state import is_same
+from kafka_pipeline.deployment.plan import plan
 from kafka_pipeline.deployment.prepare import check_parallelism, with_partitions
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.pipeline.partitions import check_co_partitioning, with_more_partitions
+from kafka_pipeline.streams.pipeline.patterns import with_matching_topics
 
 CONFIG = Config(
     server_ip="127.0.0.1",
@@ -456,11 +458,25 @@ def test_new_partitions_are_taken_up_unless_keys_matter(
         assert is_same(after, in_kafka(text, {"a_topic": count, "b_topic": 1}, folder))
 
 
-def test_new_partitions_of_what_is_read_from_its_end_are_not_taken_up(folder: Path) -> None:
-    """Records that came to them before the tasks start would be skipped."""
-    text = (
+TOPOLOGY = '- {id: P, type: topology, builder: "tests.user_code.%s", config: {%s}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "sources: {a: {topic: a_topic, auto_offset_reset: latest}}\nprocessors:\n"
-        "- {id: P, type: forward, from: [a], to: [sink]}"
-    )
-    before = in_kafka(text, {"a_topic": 1}, folder)
+        "- {id: P, type: forward, from: [a], to: [sink]}",
+        SOURCES + TOPOLOGY % ("topologies:newest", "lines: a, words: c"),
+        TOPOLOGY % ("lookups:gather", 'pattern: "a_.*", gathered: out, begins: latest'),
+    ],
+    ids=["source", "topology", "pattern"],
+)
+def test_new_partitions_of_what_is_read_from_its_end_are_not_taken_up(
+    folder: Path, text: str
+) -> None:
+    """Records that came to them before the tasks start would be skipped."""
+    loaded = with_matching_topics(pipeline(text, folder), ["a_topic"])
+    before = with_partitions(loaded, cast(Admin, FakeAdmin({"a_topic": 1})))
+    assert before.user_topics[0] == "a_topic"
     assert with_more_partitions(before, {"a_topic": 2}) is before
+    assert [each.begins for each in plan(None, before, ()).inputs] == ["latest"]

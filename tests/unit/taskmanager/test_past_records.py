@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from kafka_pipeline.common.pipelines.history import HistorySpec
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import ForwardSpec, SourceSpec
+from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.taskmanager import past_start
 from kafka_pipeline.taskmanager.past_records import PastRecords, wait_for_any
 from kafka_pipeline.taskmanager.shared_consumers import PastLost
+from tests.small_config import SMALL_CONFIG
 from tests.unit.taskmanager.test_shared_consumers import FULL, MOST, P, Q, QueueTask, Rig
 
 Read = Callable[[int, int], RecordBatch]
@@ -193,6 +201,19 @@ def test_only_what_the_brokers_do_not_have_is_read_from_the_table(
         past = begun(monkeypatch, oldest=oldest, at=5)["in", 0]
         assert past.end == 40
         assert all_of(past) == [*range(5, 40)]
+
+
+def test_task_without_a_partition_of_the_topic_has_nothing_of_its_history(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(f"{SMALL_CONFIG}tables: {{paths: [lake]}}\n")
+    config = load_config(tmp_path / "config.yaml")
+    sources = {"old": SourceSpec(history=SPEC)}
+    topics = {"old": "old_topic", "new": "new_topic"}
+    reader = PipelineProcessor("Read", ForwardSpec(), ("sink",), tuple(topics), topics=topics)
+    pipeline = Pipeline(
+        (replace(reader, sources=sources),), config.topic_names, 1, {"new_topic": 2}
+    )
+    found = [past_start.histories_of(each, config.tables) for each in replicas(pipeline)]
+    assert [[*each] for each in found] == [["old_topic"], []]
 
 
 @pytest.mark.parametrize(

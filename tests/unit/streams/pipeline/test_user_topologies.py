@@ -440,6 +440,12 @@ def test_topics_that_a_function_chooses_are_sinks_if_they_are_named() -> None:
     assert [each[0] for each in nodes.sent] == ["small", "large_topic"]
 
 
+def test_a_table_is_only_looked_up_by_records_of_a_pattern_too() -> None:
+    given = "pattern: 'lines_.*', names: source, found: sink"
+    (processor,) = load(entry("found_by_pattern", given)).processors
+    assert (processor.from_, processor.looked_up) == (("source",), ("source",))
+
+
 def test_nobody_knows_the_topics_that_a_function_chooses_on_its_own() -> None:
     (processor,) = load(entry("by_size", "orders: source")).processors
     assert processor.to == ()
