@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from kafka_pipeline import StreamsBuilder, windows
+from kafka_pipeline import StreamsBuilder, serdes, windows
 from kafka_pipeline.streams.engine.topology import Topology
 
 
@@ -68,3 +69,11 @@ def merged(left: str, right: str, joined: str, counts: bool) -> Topology:
     else:
         both.to(joined)
     return builder.build()
+
+
+def found_by_pattern(pattern: str, names: str, found: str) -> StreamsBuilder:
+    """Look records of all topics that match up in a table."""
+    builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.string)
+    lines = builder.stream(re.compile(pattern), name="Lines")
+    lines.join(builder.table(names, name="Names"), lambda line, name: name, name="Found").to(found)
+    return builder

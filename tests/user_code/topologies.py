@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from kafka_pipeline import (
     Processor,
     ProcessorContext,
@@ -188,14 +186,6 @@ def by_size(orders: str, topics: list[str] | None = None) -> StreamsBuilder:
     builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.integer)
     stream = builder.stream(orders, name="Orders")
     stream.to(lambda record: "large" if record.value > 9 else "small", topics=topics or ())
-    return builder
-
-
-def found_by_pattern(pattern: str, names: str, found: str) -> StreamsBuilder:
-    """Look records of all topics that match up in a table."""
-    builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.string)
-    lines = builder.stream(re.compile(pattern), name="Lines")
-    lines.join(builder.table(names, name="Names"), lambda line, name: name, name="Found").to(found)
     return builder
 
 

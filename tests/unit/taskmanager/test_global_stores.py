@@ -216,7 +216,7 @@ def test_a_record_that_fails_stops_all_who_use_the_store_with_the_reason(
     assert all(isinstance(error, NonRetriableError) for error in failed.values())
     assert str(failed["first"]) == (
         'global store "Names": record names[0]@0: ValueError: no name '
-        '(tests/user_code/lookups.py:22 in process, processor "Keeper")'
+        '(tests/user_code/lookups.py:23 in process, processor "Keeper")'
     )
     kept.release("first")
     assert kept.update(100).keys() == {"second"}

@@ -442,7 +442,8 @@ def test_topics_that_a_function_chooses_are_sinks_if_they_are_named() -> None:
 
 def test_a_table_is_only_looked_up_by_records_of_a_pattern_too() -> None:
     given = "pattern: 'lines_.*', names: source, found: sink"
-    (processor,) = load(entry("found_by_pattern", given)).processors
+    text = entry("found_by_pattern", given).replace(MODULE, "tests.user_code.joins")
+    (processor,) = load(text).processors
     assert (processor.from_, processor.looked_up) == (("source",), ("source",))
 
 
