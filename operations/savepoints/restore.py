@@ -18,6 +18,7 @@ from kafka_pipeline.common.kafka.moving import RecordMover
 from kafka_pipeline.common.kafka.proven_ends import proven_ends
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 from kafka_pipeline.common.record_batch import OutputRecord, parts
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.deploy import Proposal, who
@@ -126,10 +127,22 @@ class Restore:
             )
 
     def require_other_sinks(self) -> None:
-        """Raise `ConfigError` if both jobs would write to the same sinks."""
-        if self._admin.check_broker() != self._manifest.cluster:
-            return
-        shared = sorted(_sinks(self._former) & _sinks(self._pipeline))
+        """Raise `ConfigError` if both jobs would write to the same sinks or tables.
+
+        Tables are where they are, whatever the cluster. Topics that only a function knows may be
+        any.
+        """
+        former, tables = _tables(self._former), _tables(self._pipeline)
+        shared = sorted({table for place, table in tables.items() if place in former})
+        if self._admin.check_broker() == self._manifest.cluster:
+            shared += sorted(_sinks(self._former) & _sinks(self._pipeline))
+            for processor in self._pipeline.processors:
+                if processor.chooses_topics:
+                    raise ConfigError(
+                        f"a function of {processor.id} chooses the topics of results, so both jobs "
+                        "may write to the same ones: name them by `topics`, where the function is "
+                        "given, or say --same-sinks"
+                    )
         if shared:
             raise ConfigError(
                 f"{', '.join(shared)} would get the results of both jobs: give the fork other "
@@ -335,6 +348,17 @@ def saved_pipeline(admin: Admin, folder: Path, manifest: Manifest) -> Proposal:
     internal = {topic: former.partitions_of(topic) for topic in former.uncounted_topics}
     found = with_partitions(pipeline, admin, internal)
     return Proposal(found, pipeline_file(folder).read_text("utf-8"))
+
+
+def _tables(pipeline: Pipeline) -> dict[tuple[str, ...], str]:
+    """Return the tables that a pipeline writes, by their places as the file says them."""
+    return {
+        (spec.format, spec.path, spec.url, spec.catalog.get("uri", ""), spec.table): (
+            f"the table {spec.path or spec.table}"
+        )
+        for each in pipeline.processors
+        if isinstance(spec := each.spec, TableSinkSpec)
+    }
 
 
 def _sinks(pipeline: Pipeline) -> set[str]:

@@ -414,6 +414,46 @@ def test_fork_needs_another_topic_by_which_records_come_back(
         planned(config, folder, target, admin).require_other_sinks()
 
 
+def test_fork_needs_names_for_the_topics_that_a_function_chooses(
+    config: Config, folder: Path, tmp_path: Path, job: Job
+) -> None:
+    loaded = pipeline(
+        config,
+        tmp_path,
+        f"sinks: {{other: elsewhere}}\nprocessors:{CHAIN.replace('sink]', 'other]')}",
+    )
+    planned(config, folder, loaded).require_other_sinks()
+    first, *others = loaded.processors
+    target = replace(loaded, processors=(replace(first, chooses_topics=True), *others))
+    with pytest.raises(ConfigError, match="both jobs may write to the same ones: name them by"):
+        planned(config, folder, target).require_other_sinks()
+    planned(config, folder, target, FakeAdmin(cluster="other")).require_other_sinks()
+
+
+@pytest.mark.parametrize("cluster", ["c", "other"])
+def test_fork_needs_another_table(tmp_path: Path, job: Job, config: Config, cluster: str) -> None:
+    text = (
+        "\n- {id: Table, type: table, format: delta, path: lake/%s, schema: n INT, from: [source]}"
+    )
+    path = tmp_path / "config.yaml"
+    path.write_text(path.read_text() + "tables: {write_paths: [lake]}\n")
+    allowed = load_config(path)
+    both, sinks = CHAIN + text, "sinks: {other: elsewhere}\nprocessors:"
+    folder = saved(allowed, tmp_path, both % "a")
+    fork = sinks + both.replace("sink]", "other]")
+    for name in ("a", "b"):
+        found = planned(
+            allowed, folder, pipeline(allowed, tmp_path, fork % name), FakeAdmin(cluster=cluster)
+        )
+        if name == "b":
+            found.require_other_sinks()
+            continue
+        with pytest.raises(
+            ConfigError, match=r"^the table lake/a would get the results of both jobs"
+        ):
+            found.require_other_sinks()
+
+
 RENAMED = """
 - {id: Forwarder, type: forward, to: [Total]}
 - {id: Total, was: Counter, type: count, to: [sink]}
