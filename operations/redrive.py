@@ -49,6 +49,13 @@ class DeadLetterTopics:
             if (topic := pipeline.dead_letter_topic(processor)) and topic in existing
         }
         """The topics by processor."""
+        self._read_now = frozenset(
+            topic
+            for version in (deployment.current, deployment.coming)
+            if version is not None
+            for processor in version.pipeline.processors
+            for topic in version.pipeline.read_topics(processor)
+        )
 
     def places(self) -> dict[Partition, str]:
         """Return all partitions of the topics, each with its processor."""
@@ -115,8 +122,8 @@ class DeadLetterTopics:
         """Send the letters that are meant to where their records came from; return how many.
 
         Each is sent once, in a transaction with the note that says so, so an interruption does no
-        harm: call it again. Raises `ConfigError` if a record's topic is gone or unknown, or while a
-        savepoint of the job is made or restored.
+        harm: call it again. Raises `ConfigError` if a record's topic is gone or unknown, or nobody
+        reads it any more, or while a savepoint of the job is made or restored.
         """
         mover = self._mover()
         # Read now: whatever others have done before is complete, and they can do no more. A leader
@@ -168,6 +175,12 @@ class DeadLetterTopics:
             raise ConfigError(
                 f"{letter.id} came from {topic}[{partition}], which does not exist any more: leave "
                 "it out by --processor, --reason or a time, or purge it"
+            )
+        if topic not in self._read_now:
+            raise ConfigError(
+                f"{letter.id} came from {topic}, which no processor of the job reads any more, so "
+                "nobody would process it: leave it out by --processor, --reason or a time, or "
+                "purge it"
             )
 
     def _notes(self, how: str, some: Sequence[DeadLetter]) -> Iterator[OutputRecord]:

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
+from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Wish, records
 from kafka_pipeline.operations import redrive
 from kafka_pipeline.operations.dead_letters import Wanted, marker
 from kafka_pipeline.operations.redrive import DeadLetterTopics
 from tests.unit.operations.test_dead_letters import batch, errors
+from tests.unit.streams.pipeline.loading import CONFIG, load
 
 LETTERS = batch([errors(0), errors(1)])
 NOTE = batch([marker("redriven", [0])], start=2)
@@ -46,6 +49,7 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> DeadLetterTopics:
     parts = {
         "_config": None,
         "_existing": {"dead": 1, "arc": 2},
+        "_read_now": {"arc"},
         "_admin": SimpleNamespace(
             high_watermarks=lambda places: dict.fromkeys(places, 2), delete_before=lambda _: None
         ),
@@ -53,6 +57,46 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> DeadLetterTopics:
     for name, part in parts.items():
         setattr(made, name, part)
     return made
+
+
+BEFORE = """
+- {id: A, type: forward, to: [B]}
+- {id: B, type: count, to: [sink], on_error: dead_letter}
+"""
+AFTER = BEFORE.replace("id: B,", "id: C, was: B,").replace("[B]", "[C]")
+
+
+def test_letter_is_not_sent_to_a_topic_that_a_former_version_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The topic is still there, until somebody deletes what the version has left."""
+    versions = [
+        PipelineVersion(number, load(text, CONFIG), text, 1, "me@x")
+        for number, text in enumerate((BEFORE, AFTER), 1)
+    ]
+    deployment = Deployment(CONFIG.topic_names)
+    for record in records(deployment.names, Wish(version=2), *versions):
+        deployment.take(record)
+    monkeypatch.setattr(redrive, "read_deployment", lambda *_: deployment)
+    existing = {
+        name: 2 for each in versions for name in (s.name for s in each.pipeline.data_topics(1))
+    }
+    monkeypatch.setattr(redrive, "connected", lambda _: SimpleNamespace(topics=lambda: existing))
+    found, mover = DeadLetterTopics(CONFIG), Mover()
+    monkeypatch.setattr(found, "_mover", lambda: mover)
+    for origin in ("in", "A_C", "A_B"):
+        headers = [
+            (name, origin.encode() if name.endswith(".topic") else value)
+            for name, value in errors(0)
+        ]
+        read = [batch([headers])]
+        monkeypatch.setattr(redrive, "read_up_to", lambda *_, read=read: read)
+        if origin != "A_B":
+            assert found.redrive(Wanted(processors=["B"])) == 1
+            continue
+        with pytest.raises(ConfigError, match="B:0:0 came from A_B, which no processor of the job"):
+            found.redrive(Wanted(processors=["B"]))
+    assert [topic for topic, *_ in mover.written][::2] == ["in", "A_C"]
 
 
 @pytest.mark.parametrize("act", ["redrive", "purge"])
