@@ -22,6 +22,7 @@ from kafka_pipeline.operations.dead_letters import (
     letters,
     marker,
 )
+from kafka_pipeline.streams.partitioning import default_partition
 
 FindEnds = Callable[[list[Partition]], Mapping[Partition, int]]
 """Returns where partitions end."""
@@ -56,6 +57,11 @@ class DeadLetterTopics:
             for processor in version.pipeline.processors
             for topic in version.pipeline.read_topics(processor)
         )
+        self._former_counts: dict[str, set[int]] = {}
+        """The partition counts of topics between processors in all versions."""
+        for pipeline in pipelines:
+            for topic in pipeline.arcs:
+                self._former_counts.setdefault(topic, set()).add(pipeline.partitions_of(topic))
 
     def places(self) -> dict[Partition, str]:
         """Return all partitions of the topics, each with its processor."""
@@ -132,7 +138,7 @@ class DeadLetterTopics:
         for letter in found:
             self._require_origin(letter)
         for some in _chunks(found):
-            mover.write([*map(_record_of, some), *self._notes("redriven", some)])
+            mover.write([*map(self._record_of, some), *self._notes("redriven", some)])
         return len(found)
 
     def purge(self, wanted: Wanted) -> int:
@@ -165,7 +171,7 @@ class DeadLetterTopics:
     def _require_origin(self, letter: DeadLetter) -> None:
         if letter.came_from is None:
             raise ConfigError(f"{letter.id} does not say where its record came from")
-        topic, partition, _ = letter.came_from
+        topic, partition = self._destination(letter)
         if partition >= self._existing.get(topic, 0):
             for right in self._admin.missing_rights({topic: [WRITE]}):
                 raise ConfigError(
@@ -182,6 +188,24 @@ class DeadLetterTopics:
                 "nobody would process it: leave it out by --processor, --reason or a time, or "
                 "purge it"
             )
+
+    def _destination(self, letter: DeadLetter) -> tuple[str, int]:
+        """Return the topic and the partition that a letter's record goes to.
+
+        That is where it came from. If a topic between processors has got another number of
+        partitions since, by a rescale, it is where the key goes now: there is its state.
+        """
+        assert letter.came_from is not None
+        topic, partition, _ = letter.came_from
+        count, key = self._existing.get(topic, 0), letter.key
+        former = self._former_counts.get(topic, set()) - {count}
+        if count and key is not None and partition in {default_partition(key, n) for n in former}:
+            partition = default_partition(key, count)
+        return topic, partition
+
+    def _record_of(self, letter: DeadLetter) -> OutputRecord:
+        topic, partition = self._destination(letter)
+        return topic, letter.key, letter.value, partition, letter.timestamp_ms, letter.headers
 
     def _notes(self, how: str, some: Sequence[DeadLetter]) -> Iterator[OutputRecord]:
         ids = sorted((self.topics[letter.id.processor], *_place(letter)) for letter in some)
@@ -209,12 +233,6 @@ class DeadLetterTopics:
 
 def _place(letter: DeadLetter) -> tuple[int, int]:
     return letter.id.partition, letter.id.offset
-
-
-def _record_of(letter: DeadLetter) -> OutputRecord:
-    assert letter.came_from is not None
-    topic, partition, _ = letter.came_from
-    return topic, letter.key, letter.value, partition, letter.timestamp_ms, letter.headers
 
 
 def _chunks(found: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
