@@ -282,7 +282,6 @@ def _change_at_rest(
 
     change = ChangeAtRest(config, admin, folder, lambda line: typer.echo(line, err=True))
     # What waits in arcs that are taken away, or get other records, is processed first.
-    drains = any(arc.change or not found.renamed for arc in found.arcs)
-    number = change.carry_out(proposal, REST_TIMEOUT_S, drains=drains, lost=found.lost)
+    number = change.carry_out(proposal, REST_TIMEOUT_S, drains=bool(found.arcs), lost=found.lost)
     typer.echo(f"{folder} is a savepoint of the job as it was before")
     return number

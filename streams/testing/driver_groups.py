@@ -119,8 +119,8 @@ class DriverGroup:
 
     @property
     def chooses_topics(self) -> bool:
-        """Whether a function chooses the topic of each record."""
-        return any(sink.chooser is not None for sink in self._group.sinks)
+        """Whether a function chooses topics that nobody else knows."""
+        return self._group.chooses_topics
 
     @property
     def has_patterns(self) -> bool:

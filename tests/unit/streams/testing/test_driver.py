@@ -338,6 +338,17 @@ def test_a_function_chooses_the_topic_of_each_record() -> None:
         assert driver.create_output_topic("out-b").size == 1
 
 
+def test_topics_that_a_function_may_choose_are_those_that_can_be_read() -> None:
+    builder = TopologyBuilder()
+    builder.add_source("in", "in")
+    builder.add_sink("out", lambda r: "large", "in", topics=["large", "small"])
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in").pipe_input(None, b"x")
+        assert [driver.create_output_topic(name).size for name in ("large", "small")] == [1, 0]
+        with pytest.raises(StreamsError, match="nothing in the topology writes topic smal"):
+            driver.create_output_topic("smal")
+
+
 @pytest.mark.parametrize("answer", ["", None, 7])
 def test_a_function_must_choose_a_topic(answer: object) -> None:
     builder = TopologyBuilder()
