@@ -178,6 +178,14 @@ class Wish(Strict, frozen=True, kw_only=True):
             self, paused=tuple(sorted(processors)), paused_tasks=tuple(sorted(tasks))
         )
 
+    def renamed(self, new_ids: Mapping[str, str]) -> Wish:
+        """Return the same wish, where processors and their tasks have `new_ids` by former ones."""
+        tasks = map(TaskId.parse, self.paused_tasks)
+        return self.with_paused(
+            (new_ids.get(id_, id_) for id_ in self.paused),
+            (str(TaskId(new_ids.get(t.processor, t.processor), t.partition)) for t in tasks),
+        )
+
     def with_drain(self, *, drains: bool) -> Wish:
         """Return the same wish, with the pipeline draining or not."""
         return structs.replace(self, drains=drains)

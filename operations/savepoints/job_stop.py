@@ -32,6 +32,7 @@ from kafka_pipeline.deployment.pipeline_topic import (
     DeploymentEditor,
     DeploymentReader,
 )
+from kafka_pipeline.deployment.renames import renames
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 
 Say = Callable[[str], None]
@@ -84,8 +85,8 @@ class JobStop:
     ) -> JobStop:
         """Make a version the one of the job, and let nothing run before all of its topics are made.
 
-        `former` is the stop that was found when the restore was planned. Raises
-        `ChangedMeanwhileError` if there is another one now.
+        `former` is the stop that was found when the restore was planned. What is paused stays
+        paused under another id. Raises `ChangedMeanwhileError` if there is another stop now.
         """
         stop = StopOrder(purpose="restore", token=token, by=who())
         with closing(DeploymentEditor(config, admin)) as editor:
@@ -94,6 +95,9 @@ class JobStop:
             if wish.stop != former or wish.next is not None:
                 raise _changed()
             new = [] if version.number in deployment.numbers else [version]
+            before = deployment.current
+            renamed = renames(before.pipeline if before else None, version.pipeline)
+            wish = wish.renamed({old: new_id for new_id, old in renamed.items()})
             editor.write(wish.of(version.number).running(version).with_stop(stop), *new)
         return cls(config, admin, stop)
 

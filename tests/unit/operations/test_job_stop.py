@@ -9,10 +9,17 @@ import pytest
 
 from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.errors import UnavailableError
-from kafka_pipeline.deployment.desired_state import StopOrder
+from kafka_pipeline.deployment.desired_state import (
+    Deployment,
+    PipelineVersion,
+    StopOrder,
+    Wish,
+    records,
+)
 from kafka_pipeline.operations.savepoints import job_stop
 from kafka_pipeline.operations.savepoints.job_stop import JobStop
 from tests.unit.admin.beats import COUNT, INTERVAL_MS, leader, look, report, running
+from tests.unit.streams.pipeline.loading import CONFIG, load
 
 STOP = StopOrder(purpose="restore", token="t", by="ada")
 NO_JOB_MANAGER = "TaskManagers are up, and no JobManager"
@@ -77,3 +84,26 @@ def test_a_job_manager_must_have_taken_all_tasks_back(monkeypatch: pytest.Monkey
 
 def test_nothing_is_waited_for_if_no_daemon_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     wait(monkeypatch, look())
+
+
+def test_what_is_paused_stays_paused_under_another_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = "- {id: A, type: forward, to: [B, C]}\n- {id: B, type: count, to: [sink]}\n"
+    before += "- {id: C, type: count, to: [sink]}"
+    after = before.replace("id: B", "id: Sum, was: B").replace("[B", "[Sum")
+    deployment = Deployment(CONFIG.topic_names)
+    wish = Wish(version=1, paused=("B", "C"), paused_tasks=("A_0", "B_1"))
+    for record in records(CONFIG.topic_names, wish, PipelineVersion(1, load(before), "", 1, "me")):
+        deployment.take(record)
+    written: list[Wish] = []
+    editor = SimpleNamespace(
+        deployment=deployment,
+        write=lambda wish, *_: written.append(wish),
+        close=lambda: None,
+    )
+    monkeypatch.setattr(job_stop, "DeploymentEditor", lambda *_: editor)
+    admin: Any = None
+    version = PipelineVersion(2, load(after), "", 2, "me")
+    JobStop.of_restore(CONFIG, admin, "t", version, None)
+    assert [(each.version, each.paused, each.paused_tasks) for each in written] == [
+        (2, ("C", "Sum"), ("A_0", "Sum_1"))
+    ]
