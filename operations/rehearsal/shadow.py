@@ -7,13 +7,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.names import MAX_NAME_LENGTH
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
-from kafka_pipeline.common.pipelines.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.processors import SINK, PipelineProcessor
 from kafka_pipeline.common.suggest import listed
 from kafka_pipeline.common.topics import RECORDS, TopicSpec
 from kafka_pipeline.deployment.job import read_deployment
@@ -110,7 +112,8 @@ def shadow_pipeline(pipeline: Pipeline, live: Config) -> Pipeline:
             for name in processor.to
             if (topic := processor.topics.get(name)) is not None and topic not in arcs
         }
-        return replace(processor, topics={**processor.topics, **written})
+        spec = structs.replace(processor.spec, stands_for=_topics_of_job(processor, pipeline, live))
+        return replace(processor, spec=spec, topics={**processor.topics, **written})
 
     found = replace(pipeline, processors=tuple(map(with_own_sinks, pipeline.processors)))
     for sink in sinks_of(found):
@@ -119,6 +122,22 @@ def shadow_pipeline(pipeline: Pipeline, live: Config) -> Pipeline:
                 f"the rehearsal needs the topic {sink}, whose name has {len(sink)} characters, "
                 f"and Kafka takes at most {MAX_NAME_LENGTH}: shorten the sink's name or job_name"
             )
+    return found
+
+
+def _topics_of_job(
+    processor: PipelineProcessor, pipeline: Pipeline, live: Config
+) -> dict[str, str]:
+    """Return the topics of the job by those that a processor of its shadow has in their place."""
+    id_, names, of_job = processor.id, pipeline.names, live.topic_names
+    found = {names.arc(each, id_): of_job.arc(each, id_) for each in processor.from_}
+    for name in processor.to:
+        if name == SINK:
+            found[names.sink] = of_job.sink
+        elif name in processor.topics:
+            found[shadow_sink(processor.topics[name], live.job_name)] = processor.topics[name]
+        else:
+            found[names.arc(id_, name)] = of_job.arc(id_, name)
     return found
 
 

@@ -47,7 +47,7 @@ from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
 from kafka_pipeline.streams.pipeline.kinds.references import check_value
-from kafka_pipeline.streams.pipeline.kinds.schema_serdes import Rows, serde_of
+from kafka_pipeline.streams.pipeline.kinds.schema_serdes import Rows, in_shadow, serde_of
 from kafka_pipeline.streams.pipeline.kinds.sources import extractor_of
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.sql.change_rows import GlobalChanges
@@ -378,7 +378,8 @@ class Kind(Generic[S]):
 
         def made(serde: AnySerde, topic: str, part: Literal["key", "value"]) -> Serde[Any]:
             rows: Rows = part if self.takes_records_as_they_are else ""
-            return serde_of(serde, f"{topic}-{part}", registry=registry, code=code, rows=rows)
+            serde, subject = in_shadow(serde, topic, part, spec.stands_for)
+            return serde_of(serde, subject, registry=registry, code=code, rows=rows)
 
         of_unit = self.serdes(spec)
         sources = []

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from msgspec import structs
+
 from kafka_pipeline.common.code.user_code import CODE_PATTERN, UserCode, form_problem
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import (
@@ -134,6 +136,23 @@ class RowSerdeKey(SerdeKey):
             "additionalProperties": False,
         }
         return {"anyOf": [self.choice.schema(), of_avro]}
+
+
+def in_shadow(
+    serde: AnySerde, topic: str, part: Literal["key", "value"], stands_for: Mapping[str, str]
+) -> tuple[AnySerde, str]:
+    """Return the serde of a topic, and its subject by default; see `ProcessorSpec.stands_for`.
+
+    The shadow of a job writes by the job's schemas. A schema that it registers gets a subject of
+    its own: others write by the latest one of the job's.
+    """
+    own = f"{topic}-{part}"
+    if isinstance(serde, str) or not stands_for:
+        return serde, own
+    if serde.register and (serde.schema or serde.kind == "protobuf"):
+        subject = serde.subject and f"rehearsal-of-{serde.subject}"
+        return structs.replace(serde, subject=subject), own
+    return serde, f"{stands_for.get(topic, topic)}-{part}"
 
 
 def has_fields(serde: AnySerde) -> bool:

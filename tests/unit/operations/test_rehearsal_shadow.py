@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Wish, records
 from kafka_pipeline.operations.rehearsal import shadow
 from kafka_pipeline.operations.rehearsal.comparer import Output
 from kafka_pipeline.operations.rehearsal.passage import hops
 from kafka_pipeline.streams.pipeline.load import load_pipeline
+from kafka_pipeline.streams.pipeline.units import group_of
 
 LIVE = Config(
     server_ip="127.0.0.1",
@@ -103,6 +107,50 @@ def test_a_sink_whose_name_would_be_too_long_is_refused(tmp_path: Path) -> None:
     text = NEW.replace("more_log", "m" * 240)
     with pytest.raises(ConfigError, match="shorten the sink's name"):
         shadow.shadow_pipeline(loaded(tmp_path, text, SHADOW), LIVE)
+
+
+AVRO = """
+sinks: {audit: audit_log}
+processors:
+- {id: A, type: "tests.user_code.echo:Echo", to: [B], serdes: {value: avro}}
+- id: B
+  type: "tests.user_code.echo:Echo"
+  to: [sink, audit]
+  serdes: {value: avro, out_value: OUT}
+"""
+
+
+@pytest.mark.parametrize(
+    ("out", "subjects"),
+    [
+        ("avro", ["totals-value", "audit_log-value"]),
+        ("{avro: {subject: mine}}", ["mine", "mine"]),
+        ("{avro: {register: true}}", ["totals-value", "audit_log-value"]),
+        (
+            "{avro: {schema: int.avsc, register: true}}",
+            [f"rehearsal-of-{each}_shop-rehearsal-value" for each in ("totals", "audit_log")],
+        ),
+        (
+            "{avro: {subject: mine, schema: int.avsc, register: true}}",
+            ["rehearsal-of-mine", "rehearsal-of-mine"],
+        ),
+    ],
+)
+def test_a_shadow_has_the_schemas_of_the_job_and_registers_none_for_it(
+    tmp_path: Path, out: str, subjects: list[str]
+) -> None:
+    (tmp_path / "int.avsc").write_text('"int"')
+    settings = RegistrySettings("mock://shadow")
+    config = replace(SHADOW, modules=("tests.user_code",), schema_registry=settings)
+    pipeline = shadow.shadow_pipeline(loaded(tmp_path, AVRO.replace("OUT", out), config), LIVE)
+    first, last = (
+        group_of(each, UserCode.of(config), registry=settings)
+        for each in replicas(pipeline)
+        if each.task.partition == 0
+    )
+    assert [sink.value_serde.name for sink in first.sinks] == ["avro of A_B_shop-value"]
+    assert [source.value_serde.name for source in last.sources] == ["avro of A_B_shop-value"]
+    assert [sink.value_serde.name for sink in last.sinks] == [f"avro of {s}" for s in subjects]
 
 
 def test_topics_that_only_a_function_knows_are_refused(tmp_path: Path) -> None:
