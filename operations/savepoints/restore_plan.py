@@ -90,6 +90,12 @@ class RestorePlan:
         self._renewed = renewed
         self._new_ids = {old: new for new, old in renames(self._former, pipeline).items()}
         self._new_names = {old: new for new, old in pipeline.renames.items()}
+        self._sources_of = {
+            (processor.id, topic): name
+            for processor in pipeline.processors
+            for name, topic in zip(processor.from_, pipeline.in_topics(processor), strict=True)
+        }
+        """The names of inputs, by processor and topic."""
         self.stores: list[StoreFill] = []
         self.arcs: list[ArcFill] = []
         self.begins: list[Begin] = []
@@ -211,8 +217,13 @@ class RestorePlan:
         return self._new_ids.get(former, former)
 
     def _place(self, saved: SavedInput) -> tuple[str, str]:
-        """Return the processor and the name of an input as they are now."""
-        return self._id(saved.processor), self._new_names.get(saved.name, saved.name)
+        """Return the processor and the name of an input as they are now.
+
+        A source is known by its topic, or else by its name.
+        """
+        id_ = self._id(saved.processor)
+        name = self._new_names.get(saved.name, saved.name)
+        return id_, name if saved.is_arc else self._sources_of.get((id_, saved.topic), name)
 
     def _begins(self, saved: SavedInput, topic: str) -> Iterator[Begin]:
         count = self._admin.partition_counts([topic]).get(topic, 0)

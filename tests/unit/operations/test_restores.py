@@ -469,6 +469,18 @@ def test_renamed_processor_gets_state_offsets_and_what_waits(
     assert (found.losses, found.empty, found.moved) == ([], [], {"Forwarder", "Total"})
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_source_goes_on_under_another_name(
+    config: Config, folder: Path, tmp_path: Path, job: Job, in_place: bool
+) -> None:
+    """Also if another processor gets another id at the same time."""
+    text = RENAMED.replace("type: forward,", "type: forward, from: [orders],")
+    text = f"sources: {{orders: in}}\nprocessors:{text}"
+    found = planned(config, folder, pipeline(config, tmp_path, text), in_place=in_place)
+    assert found.plan.moved == ({"Total"} if in_place else {"Forwarder", "Total"})
+    assert offsets(found) == ([] if in_place else [50, 60])
+
+
 def test_in_place_only_what_changes_is_touched(
     config: Config, folder: Path, tmp_path: Path, job: Job
 ) -> None:
