@@ -106,6 +106,8 @@ def _graph(pipeline: Pipeline) -> list[Tree]:
                 add(branch, pipeline.processor(arcs[topic]))
             else:
                 branch.add(f"[bold]{topic}[/bold] (sink)")
+        if processor.chooses_topics:
+            branch.add("topics that a function chooses (sinks)")
 
     trees: dict[str, Tree] = {}
     for processor in pipeline.processors:

@@ -65,8 +65,8 @@ def acls(
 ) -> None:
     """Write out the ACLs with which JobManager, TaskManagers and people can work with a job.
 
-    Nothing is changed, and Kafka is not asked. Topics that the patterns of sources match are left
-    out: a message on stderr names the processors.
+    Nothing is changed, and Kafka is not asked. Topics that the patterns of sources match, or that
+    only a function knows, are left out: a message on stderr names the processors.
 
     Exit codes: 0 done, 2 wrong arguments or files.
     """
@@ -105,6 +105,12 @@ def _say_what_is_left_out(pipeline: Pipeline) -> None:
             print(
                 f"{each.id} reads what {patterns} matches: there, grant the JobManager "
                 "DescribeConfigs, and the TaskManagers Read",
+                file=sys.stderr,
+            )
+        if each.chooses_topics:
+            print(
+                f"{each.id} writes what its function chooses: there, grant the TaskManagers Write "
+                "and DescribeConfigs, or name the topics by `topics`, where the function is given",
                 file=sys.stderr,
             )
 

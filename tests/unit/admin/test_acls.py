@@ -187,3 +187,14 @@ def test_a_jobmanager_with_a_console_reads_what_rehearsals_publish(
     config = replace(load_config(Path(files[0])), console_port=9470)
     with_console = acls_of(config, load_pipeline(Path(files[1]), config))
     assert of(with_console, Role.JOBMANAGER, ResourceKind.TOPIC)[topic] == {AclOperation.READ}
+
+
+def test_topics_that_only_a_function_knows_are_said_to_be_left_out(files: tuple[str, str]) -> None:
+    config, pipeline = map(Path, files)
+    config.write_text(f"{CONFIG}modules: [tests.user_code.topologies]\n")
+    text = "- {id: W, type: topology, builder: 'tests.user_code.topologies:by_size', config: {%s}}"
+    pipeline.write_text(text % "orders: source")
+    left_out = "W-Orders writes what its function chooses: there, grant the TaskManagers Write"
+    assert left_out in run(files).stderr
+    pipeline.write_text(text % "orders: source, topics: [large, small]")
+    assert not run(files).stderr

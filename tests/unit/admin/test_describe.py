@@ -382,6 +382,13 @@ def test_a_pattern_stands_where_its_topics_will(folder: Path) -> None:
     assert "W-All_0" not in describe(GATHER, folder)
 
 
+def test_topics_that_a_function_chooses_are_said_to_be_open(folder: Path) -> None:
+    text = GATHER.replace("lookups:gather", "topologies:by_size")
+    text = text.replace('pattern: "lines_[ab]<.*", gathered: all_lines', "orders: source%s")
+    assert tree(text % "", folder)[-1].endswith("topics that a function chooses (sinks)")
+    assert tree(text % ", topics: [large, small]", folder)[-1].endswith("small (sink)")
+
+
 def test_what_queries_keep_is_said_in_words(folder: Path) -> None:
     shown = tree(QUERIES, folder)
     kept = [line.split("keeps ")[1].rstrip() for line in shown if "keeps " in line]
