@@ -44,6 +44,7 @@ from kafka_pipeline.operations.savepoints.record_files import check_file, read_r
 from kafka_pipeline.operations.savepoints.restore_plan import ArcFill, RestorePlan
 from kafka_pipeline.operations.savepoints.saved_state import Spreads
 from kafka_pipeline.operations.savepoints.sharding import spread_position, with_parallelism
+from kafka_pipeline.streams.pipeline.patterns import with_matching_topics
 from kafka_pipeline.streams.rescaling.tasks import Tasks
 
 _TIMEOUT_S = 60
@@ -340,10 +341,13 @@ def fork(
 def saved_pipeline(admin: Admin, folder: Path, manifest: Manifest) -> Proposal:
     """Return the pipeline of a savepoint for the job that it is of.
 
-    It has the partition counts that its sources have today. Raises `ConfigError` if these do not
-    suit each other.
+    It has the partition counts that its sources have today, and no topics of patterns that are
+    gone. Raises `ConfigError` if these do not suit each other.
     """
     former = manifest.pipeline_version().pipeline
+    if any(each.patterns for each in former.processors):
+        existing = admin.topics()
+        former = with_matching_topics(former, [t for t in former.user_topics if t in existing])
     pipeline = with_parallelism(former, former.parallelism)
     internal = {topic: former.partitions_of(topic) for topic in former.uncounted_topics}
     found = with_partitions(pipeline, admin, internal)

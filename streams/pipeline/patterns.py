@@ -14,8 +14,10 @@ from kafka_pipeline.common.pipelines.specs import SourceSpec
 def with_matching_topics(pipeline: Pipeline, existing: Collection[str]) -> Pipeline:
     """Return the pipeline with the `existing` topics that its patterns match as further inputs.
 
-    A topic that a processor reads anyway is not added again. Raises `ConfigError` for a pattern
-    that matches no topic, or a topic that its own topology writes, which would be an endless loop.
+    Those that a former version has found, and that are gone, are left out: nobody else would make
+    them again. A topic that a processor reads anyway is not added again. Raises `ConfigError` for a
+    pattern that matches no topic, or a topic that its own topology writes, which would be an
+    endless loop.
     """
     return replace(
         pipeline,
@@ -31,6 +33,7 @@ def with_matching_topics(pipeline: Pipeline, existing: Collection[str]) -> Pipel
 def _with_matching(
     processor: PipelineProcessor, pipeline: Pipeline, existing: Collection[str]
 ) -> PipelineProcessor:
+    processor = _without_gone(processor, existing)
     read = pipeline.read_topics(processor)
     written = {
         topic
@@ -64,6 +67,22 @@ def _with_matching(
         from_=(*processor.from_, *new),
         topics={**processor.topics, **found},
         sources=sources,
+    )
+
+
+def _without_gone(processor: PipelineProcessor, existing: Collection[str]) -> PipelineProcessor:
+    gone = {
+        name
+        for name in processor.from_
+        if processor.topics.get(name) == name
+        and name not in existing
+        and any(pattern.fullmatch(name) for pattern in processor.patterns)
+    }
+    return replace(
+        processor,
+        from_=tuple(name for name in processor.from_ if name not in gone),
+        topics={name: topic for name, topic in processor.topics.items() if name not in gone},
+        sources={name: source for name, source in processor.sources.items() if name not in gone},
     )
 
 

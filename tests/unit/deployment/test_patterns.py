@@ -207,3 +207,13 @@ def test_a_topic_that_came_later_changes_the_replicas_at_the_next_start(tmp_path
 
     assert fingerprints("clicks") == fingerprints("clicks")
     assert not set(fingerprints("clicks")) & set(fingerprints("clicks", "views"))
+
+
+def test_topics_of_a_former_version_that_are_gone_are_left_out(tmp_path: Path) -> None:
+    """A rollback would make them again, empty."""
+    before = pipeline(tmp_path, "day_.*")
+    admin = cast(Admin, FakeAdmin({"day_1": 1, "day_2": 1}))
+    before = with_topics_of_patterns(before, CONFIG, admin)
+    assert read(before, FakeAdmin({"day_2": 1, "day_3": 1})) == ("day_2", "day_3")
+    with pytest.raises(ConfigError, match="no topic matches"):
+        read(before, FakeAdmin({"other": 1}))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -43,6 +44,7 @@ from kafka_pipeline.operations.savepoints.record_files import RecordFile
 from kafka_pipeline.operations.savepoints.restore import Restore
 from kafka_pipeline.operations.savepoints.sharding import with_parallelism
 from kafka_pipeline.streams.pipeline.load import load_pipeline
+from kafka_pipeline.streams.pipeline.patterns import with_matching_topics
 from tests.small_config import SMALL_CONFIG
 
 CHAIN = """
@@ -452,6 +454,22 @@ def test_fork_needs_another_table(tmp_path: Path, job: Job, config: Config, clus
             ConfigError, match=r"^the table lake/a would get the results of both jobs"
         ):
             found.require_other_sinks()
+
+
+def test_restored_job_does_not_read_topics_of_its_pattern_that_are_gone(
+    config: Config, folder: Path, tmp_path: Path
+) -> None:
+    text = "- {id: W, type: topology, builder: 'tests.user_code.lookups:gather', config: {%s}}"
+    allowed = replace(config, modules=("tests.user_code.lookups",))
+    loaded = pipeline(allowed, tmp_path, text % "pattern: 'day_.*', gathered: out")
+    ran = PipelineVersion(1, with_matching_topics(loaded, ["day_1", "day_2"]), text, 1, "me@x")
+    admin: Any = FakeAdmin()
+    admin.counts = {"day_2": 3, "day_3": 1, "out": 2}
+    admin.topics = lambda: admin.counts
+    manifest: Any = SimpleNamespace(pipeline_version=lambda: ran)
+    found = module.saved_pipeline(admin, folder, manifest).pipeline
+    (reader,) = found.processors
+    assert (reader.from_, found.task_count(reader)) == (("day_2",), 3)
 
 
 RENAMED = """
