@@ -9,7 +9,7 @@ from functools import partial
 from importlib import metadata
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.pipelines.specs import ProcessorSpec
+from kafka_pipeline.common.pipelines.specs import ProcessorSpec, SqlSpec
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.kinds.spark import Spark
 from kafka_pipeline.streams.pipeline.spark_answers import Answer, Ask, ask_spark, spark_kind
@@ -78,6 +78,8 @@ class KeptContents:
         """Return how a query goes on if that is known without Spark."""
         kind = spark_kind(after)
         wrong = dict.fromkeys(filter(None, (kind.declared_difference(after, k) for k in kept)))
+        if moved := _other_side(before, after):
+            wrong[moved] = None
         if wrong:
             return Comparison(different="; ".join(wrong))
         is_same_type = before is not None and kind_of(before) is kind
@@ -106,6 +108,23 @@ class KeptContents:
             return Comparison(converted="; ".join([*converted, *remarks]))
         same = "the query is another one, and keeps the same: results go on from what was kept"
         return Comparison(remark="; ".join([same, *remarks]))
+
+
+def _other_side(before: ProcessorSpec | None, after: ProcessorSpec) -> str:
+    """Return which input of a join is on the other side now, in words; "" if none is.
+
+    What is kept of a side does not say of which input it is: inputs may get other names.
+    """
+    if not isinstance(before, SqlSpec) or not isinstance(after, SqlSpec):
+        return ""
+    had, has = before.join, after.join
+    if had is None or has is None:
+        return ""
+    if has.left == had.right:
+        return f"{has.left} was the right side of the join, and now is the left one"
+    if has.right == had.left:
+        return f"{has.right} was the left side of the join, and now is the right one"
+    return ""
 
 
 def keeps_content(spec: ProcessorSpec) -> bool:

@@ -401,6 +401,29 @@ def joined(kind: str = "", grace: str = "") -> str:
 JOIN_CONTENT = json.dumps({"left": ["key string"], "right": ["key string"], "keeps": []})
 
 
+@pytest.mark.parametrize(
+    ("inputs", "reason"),
+    [
+        ("b l JOIN a r", "b was the right side of the join, and now is the left one"),
+        ("d l JOIN a r", "a was the left side of the join, and now is the right one"),
+        ("d l JOIN b r", ""),
+    ],
+)
+def test_rows_of_a_join_are_not_those_of_its_other_side(
+    inputs: str, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The columns that both sides keep are the same."""
+    before = joined().replace("a_topic,", "a_topic, d: d_topic,")
+    after = before.replace("a l JOIN b r", inputs)
+    names = inputs.split()
+    after = after.replace("from: [a, b]", f"from: [{names[0]}, {names[-2]}]")
+    spark = Spark(Answer(JOIN_CONTENT))
+    found = planned(monkeypatch, tmp_path, before, after, {SHAPE: [JOIN_CONTENT]}, spark)
+    effect = StateEffect.IMPOSSIBLE if reason else StateEffect.KEPT
+    assert set(effects(found).values()) == {effect}
+    assert all(reason in store.reason for store in found.stores)
+
+
 def test_join_is_compared_by_its_columns_and_its_kind(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
