@@ -38,7 +38,7 @@ class KeptState:
         Reads what queries have kept their state for, and starts Spark for some seconds if such a
         query has changed. Raises `UnavailableError` if Kafka does not answer.
         """
-        found = dict(_of_tables(after, existing))
+        found = dict(_of_tables(before, after, existing))
         found |= self._of_queries(before, after, existing)
         return found
 
@@ -113,23 +113,43 @@ def _stores_of_query(processor: PipelineProcessor) -> Iterator[str]:
 
 
 def _of_tables(
-    pipeline: Pipeline, existing: Collection[str]
+    before: Pipeline | None, after: Pipeline, existing: Collection[str]
 ) -> Iterator[tuple[StateName, Verdict]]:
-    """Yield the tables of queries that were kept without their history, or with one.
+    """Yield the tables of queries that follow another topic, or have another format than before.
 
-    A versioned store has another format, and a topic of its own. It would begin empty, as the
-    records that were read so far do not come again.
+    A versioned store has a topic of its own. It would begin empty, as the records that were read so
+    far do not come again.
     """
-    for processor in pipeline.processors:
-        topics = pipeline.state_topics(processor)
+    former_ids = renames(before, after)
+    former = {each.id: each for each in before.processors} if before else {}
+    for processor in after.processors:
+        id_ = former_ids.get(processor.id, processor.id)
+        topics = _topics_of_tables(after, processor)
+        had = _topics_of_tables(before, former[id_]) if before and id_ in former else {}
         for name, table in _tables(processor).items():
             store, has = table.store_of(name), table.has_history
-            former = pipeline.names.state(processor.id, table.store_name(name, has_history=not has))
-            if store not in topics or topics[store] in existing or former not in existing:
+            if store not in after.state_topics(processor):
                 continue
-            way, back = ("without", "leave history out") if has else ("with", "give it history")
-            reason = (
-                f'the table "{name}" was kept {way} a history, in another format, and would begin '
-                f"empty: {back} again"
-            )
-            yield (processor.id, store), Verdict(StateEffect.IMPOSSIBLE, reason)
+            place, topic = (processor.id, store), topics.get(name)
+            if after.names.state(id_, store) in existing:
+                if had.get(name, topic) != topic:
+                    yield place, Verdict(StateEffect.KEPT, f"rows that came from {had[name]} stay")
+                continue
+            other = after.names.state(id_, table.store_name(name, has_history=not has))
+            if other in existing:
+                way, back = ("without", "leave history out") if has else ("with", "give it history")
+                reason = (
+                    f'the table "{name}" was kept {way} a history, in another format, and would '
+                    f"begin empty: {back} again"
+                )
+                yield place, Verdict(StateEffect.IMPOSSIBLE, reason)
+
+
+def _topics_of_tables(pipeline: Pipeline, processor: PipelineProcessor) -> dict[str, str]:
+    """Return the topics that tables follow of which tasks have the keys of their records."""
+    topics = dict(zip(processor.from_, pipeline.in_topics(processor), strict=True))
+    return {
+        name: topics[table.topic]
+        for name, table in _tables(processor).items()
+        if table.topic in topics
+    }

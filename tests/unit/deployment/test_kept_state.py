@@ -534,6 +534,24 @@ def test_table_that_was_kept_in_another_way_is_impossible(
     assert {store.effect for store in lost.stores} == {StateEffect.LOST, StateEffect.LEFT}
 
 
+def test_table_of_a_renamed_query_is_looked_at_under_its_former_id(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    after = with_table(HISTORY).replace("id: P", "id: Q, was: P")
+    found = planned(monkeypatch, tmp_path, with_table(LATEST), after, {}, Spark())
+    assert "was kept without a history" in found.impossible["Q"]
+
+
+def test_table_that_follows_another_topic_says_what_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = with_table(LATEST).replace("a_topic,", "a_topic, d: d_topic,")
+    after = before.replace("topic: b}", "topic: d}")
+    for text, reason in ((after, "rows that came from b_topic stay"), (before, "")):
+        (store,) = planned(monkeypatch, tmp_path, before, text, {}, Spark()).stores
+        assert (store.effect, store.reason) == (StateEffect.KEPT, reason)
+
+
 def test_table_of_the_processor_in_front_of_groups_is_looked_at_too(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
