@@ -148,6 +148,12 @@ def _results(pipeline: Pipeline) -> tuple[str, ...]:
 
 def _renamed(pipeline: Pipeline, target: str, results: Sequence[str]) -> dict[str, str]:
     """Return the results' names in Kafka: dead letters keep theirs, the only sink is `target`."""
+    for each in pipeline.processors:
+        if each.chooses_topics:
+            raise ConfigError(
+                f'a function of "{each.id}" chooses topics that the pipeline does not name, and '
+                f"--to topic:{target} takes one sink alone: use --to with a folder"
+            )
     dead = {pipeline.dead_letter_topic(each) for each in pipeline.processors}
     sinks = [topic for topic in results if topic not in dead]
     if len(sinks) != 1:

@@ -12,7 +12,7 @@ from rich.console import Console
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.references import HostReferences
 from kafka_pipeline.common.control.topics import control_topic
-from kafka_pipeline.common.errors import ConfigError, PipelineError
+from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.topics import TopicLimits
@@ -200,11 +200,6 @@ class _Backfill:
         stages = [path for path in self._runner.folders if path.parent.name.startswith("stage-")]
         # A user's function may choose topics that the pipeline does not name.
         others = sorted(topics_of(stages) - {*plan.results, *plan.arcs})
-        if others and plan.target_topics:
-            raise PipelineError(
-                f"the pipeline has also written {', '.join(others)}, which it does not name: use "
-                "--to with a folder"
-            )
         tasks: list[BackfillTask] = []
         for topic in (*plan.results, *others):
             for number in range(topics.num_partitions(topic)):

@@ -15,9 +15,11 @@ from rich.console import Console
 
 from kafka_pipeline.common.errors import ConfigError, PipelineError, UnavailableError
 from kafka_pipeline.streams.backfill import sorted_runs
+from kafka_pipeline.streams.backfill.plan import make_plan
 from kafka_pipeline.streams.backfill.tasks import BackfillTask, Done, Failed
 from kafka_pipeline.streams.partitioning import default_partition
 from tests.history import Here, History, Interrupted, Row
+from tests.small_config import SMALL_CONFIG
 from tests.tiers import long_but_the_first
 from tests.user_code.signing import signature
 
@@ -390,6 +392,16 @@ def test_sources_that_do_not_fit_are_refused(
     (tmp_path / "other" / "x.csv").write_text("key,value\n")
     with pytest.raises(ConfigError, match=message):
         history.run()
+
+
+def test_a_topic_does_not_take_what_only_a_function_knows(tmp_path: Path) -> None:
+    """That is known before the work, and not after it."""
+    code = "tests.user_code.topologies:by_size"
+    config, file = tmp_path / "config.yaml", tmp_path / "pipeline.yaml"
+    config.write_text(f"{SMALL_CONFIG}modules: [tests.user_code.topologies]\n")
+    file.write_text(f"- {{id: W, type: topology, builder: '{code}', config: {{orders: in}}}}")
+    with pytest.raises(ConfigError, match='a function of "W-Orders" chooses topics'):
+        make_plan(config, file, ["in=x.parquet"], "topic:out")
 
 
 def test_a_circle_of_topics_is_refused(tmp_path: Path) -> None:
