@@ -232,9 +232,9 @@ def _group_processor(
         looked_up=_looked_up(group),
         chooses_topics=group.chooses_topics,
         sources={
-            topic: spec
+            topic: read
             for source in group.sources
-            if (spec := _source_spec(source)) != SourceSpec()
+            if (read := _source_spec(source)) != SourceSpec()
             for topic in source.topics
         },
     )
