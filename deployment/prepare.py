@@ -93,6 +93,18 @@ def with_topics_of_patterns(pipeline: Pipeline, config: Config, admin: Admin) ->
     return with_matching_topics(pipeline, existing)
 
 
+def without_gone_topics(pipeline: Pipeline, admin: Admin) -> Pipeline:
+    """Return a pipeline that has run without the topics of its patterns that are gone.
+
+    Raises `ConfigError` if a pattern has none any more, and `UnavailableError` if Kafka does not
+    answer.
+    """
+    if not any(processor.patterns for processor in pipeline.processors):
+        return pipeline
+    existing = admin.topics()
+    return with_matching_topics(pipeline, [t for t in pipeline.user_topics if t in existing])
+
+
 def matching_topics(
     pipeline: Pipeline, config: Config, admin: Admin
 ) -> tuple[Sequence[str], Collection[str]]:

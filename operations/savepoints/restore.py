@@ -30,7 +30,7 @@ from kafka_pipeline.deployment.desired_state import (
 )
 from kafka_pipeline.deployment.job import read_deployment
 from kafka_pipeline.deployment.plan import NOTHING_LOST, Lost
-from kafka_pipeline.deployment.prepare import prepared, with_partitions
+from kafka_pipeline.deployment.prepare import prepared, with_partitions, without_gone_topics
 from kafka_pipeline.operations.renewal import renew_topics
 from kafka_pipeline.operations.savepoints.job_stop import JobStop, Say
 from kafka_pipeline.operations.savepoints.manifest import (
@@ -44,7 +44,6 @@ from kafka_pipeline.operations.savepoints.record_files import check_file, read_r
 from kafka_pipeline.operations.savepoints.restore_plan import ArcFill, RestorePlan
 from kafka_pipeline.operations.savepoints.saved_state import Spreads
 from kafka_pipeline.operations.savepoints.sharding import spread_position, with_parallelism
-from kafka_pipeline.streams.pipeline.patterns import with_matching_topics
 from kafka_pipeline.streams.rescaling.tasks import Tasks
 
 _TIMEOUT_S = 60
@@ -344,10 +343,7 @@ def saved_pipeline(admin: Admin, folder: Path, manifest: Manifest) -> Proposal:
     It has the partition counts that its sources have today, and no topics of patterns that are
     gone. Raises `ConfigError` if these do not suit each other.
     """
-    former = manifest.pipeline_version().pipeline
-    if any(each.patterns for each in former.processors):
-        existing = admin.topics()
-        former = with_matching_topics(former, [t for t in former.user_topics if t in existing])
+    former = without_gone_topics(manifest.pipeline_version().pipeline, admin)
     pipeline = with_parallelism(former, former.parallelism)
     internal = {topic: former.partitions_of(topic) for topic in former.uncounted_topics}
     found = with_partitions(pipeline, admin, internal)
