@@ -19,6 +19,7 @@ from kafka_pipeline.common.pipelines.processors import SINK, PipelineProcessor
 from kafka_pipeline.common.suggest import listed
 from kafka_pipeline.common.topics import RECORDS, TopicSpec
 from kafka_pipeline.deployment.job import read_deployment
+from kafka_pipeline.deployment.renames import renames
 from kafka_pipeline.operations.rehearsal.comparer import Output
 
 MOST_TASK_MANAGERS = 8
@@ -151,7 +152,9 @@ def outputs_of(live: Pipeline, shadow: Pipeline, job_name: str | None) -> list[O
     prefix, suffix = shadow_sink("*", job_name).split("*")
     for topic in sorted(new - by_shadow.keys()):
         sinks.append(Output(topic.removeprefix(prefix).removesuffix(suffix), None, topic))
-    old_letters, new_letters = _dead_letters(live), _dead_letters(shadow)
+    new_ids = {former: id_ for id_, former in renames(live, shadow).items()}
+    old_letters = {new_ids.get(id_, id_): topic for id_, topic in _dead_letters(live).items()}
+    new_letters = _dead_letters(shadow)
     letters = [
         Output(f"dead letters of {each}", old_letters.get(each), new_letters.get(each), False)
         for each in dict.fromkeys([*old_letters, *new_letters])

@@ -103,6 +103,15 @@ def test_settings_of_a_shadow_have_no_ports_and_keep_references() -> None:
     }
 
 
+def test_dead_letters_of_a_processor_with_another_id_are_compared(tmp_path: Path) -> None:
+    text = OLD.replace("id: Adder,", "id: Plus, was: Adder,")
+    renamed = shadow.shadow_pipeline(loaded(tmp_path, text, SHADOW), LIVE)
+    letters = "Adder_dead_letter_shop", "Plus_dead_letter_shop-rehearsal"
+    assert shadow.outputs_of(loaded(tmp_path, OLD, LIVE), renamed, "shop")[-1:] == [
+        Output("dead letters of Plus", *letters, False)
+    ]
+
+
 def test_a_sink_whose_name_would_be_too_long_is_refused(tmp_path: Path) -> None:
     text = NEW.replace("more_log", "m" * 240)
     with pytest.raises(ConfigError, match="shorten the sink's name"):
