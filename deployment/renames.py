@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
+from kafka_pipeline.common.topic_names import TopicNames
 
 
 def renames(before: Pipeline | None, after: Pipeline) -> dict[str, str]:
@@ -33,7 +34,7 @@ def with_new_ids(before: Pipeline, after: Pipeline) -> Pipeline:
     return replace(
         before,
         processors=tuple(
-            _renamed(each, later.get(new_ids.get(each.id, "")), names, internal)
+            _renamed(each, later.get(new_ids.get(each.id, "")), names, internal, before.names)
             for each in before.processors
         ),
     )
@@ -44,15 +45,22 @@ def _renamed(
     later: PipelineProcessor | None,
     names: Mapping[str, str],
     internal: Collection[str],
+    topic_names: TopicNames,
 ) -> PipelineProcessor:
+    def topic_of(name: str, topic: str) -> str:
+        # Of a query that is two processors, the first one reads the topics to the query.
+        query = processor.entry
+        if topic == topic_names.arc(name, query):
+            return topic_names.arc(names.get(name, name), names.get(query, query))
+        return later.topics.get(name, topic) if later and topic in internal else topic
+
     return replace(
         processor,
         id=processor.id if later is None else later.id,
         to=tuple(names.get(name, name) for name in processor.to),
         from_=tuple(names.get(name, name) for name in processor.from_),
         topics={
-            name: later.topics.get(name, topic) if later and topic in internal else topic
-            for name, topic in processor.topics.items()
+            names.get(name, name): topic_of(name, topic) for name, topic in processor.topics.items()
         },
         looked_up=tuple(names.get(name, name) for name in processor.looked_up),
         gives={names.get(name, name): kind for name, kind in processor.gives.items()},

@@ -23,6 +23,7 @@ AFTER = """
 - {id: Forwarder, type: forward, to: [Total]}
 - {id: Total, was: Counter, type: count, to: [sink]}
 """
+BY_VALUE = "type: sql, query: 'SELECT value, count(*) AS n FROM input GROUP BY value'"
 UPDATES = "type: sql, query: 'SELECT key, count(*) AS value FROM input GROUP BY key'"
 
 
@@ -73,6 +74,20 @@ def test_former_pipeline_gets_the_new_ids_everywhere(folder: Path, first: str, s
     )
     assert with_new_ids(before, after).processors == after.processors
     assert with_new_ids(before, before) is before
+
+
+@pytest.mark.parametrize("was", ["Forwarder", "Counter"])
+def test_query_of_two_processors_and_those_that_send_to_it_are_renamed(
+    folder: Path, was: str
+) -> None:
+    text = BEFORE.replace("type: count", BY_VALUE)
+    renamed = text.replace(was, "New").replace("id: New,", f"id: New, was: {was},")
+    before, after = loaded(folder, text), loaded(folder, renamed)
+    found = with_new_ids(before, after)
+    assert found.arcs == after.arcs
+    assert [*map(found.in_topics, found.processors)] == [*map(after.in_topics, after.processors)]
+    planned = plan(before, after, [spec.name for spec in before.data_topics(1)])
+    assert (planned.losses, planned.arcs, planned.inputs) == ((), (), ())
 
 
 @pytest.mark.parametrize(
