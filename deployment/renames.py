@@ -31,13 +31,17 @@ def with_new_ids(before: Pipeline, after: Pipeline) -> Pipeline:
     new_ids = {old: new for new, old in found.items()}
     later = {processor.id: processor for processor in after.processors}
     internal = {each.topics[t] for each in before.processors for t in each.internal_topics}
-    return replace(
-        before,
-        processors=tuple(
-            _renamed(each, later.get(new_ids.get(each.id, "")), names, internal, before.names)
-            for each in before.processors
-        ),
+    renamed = tuple(
+        _renamed(each, later.get(new_ids.get(each.id, "")), names, internal, before.names)
+        for each in before.processors
     )
+    topics = {
+        each.topics[name]: new.topics[name]
+        for each, new in zip(before.processors, renamed, strict=True)
+        for name in each.internal_topics
+    }
+    counts = {topics.get(topic, topic): count for topic, count in before.partitions.items()}
+    return replace(before, processors=renamed, partitions=counts)
 
 
 def _renamed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.plan import Effect, plan
 from kafka_pipeline.deployment.renames import renames, with_new_ids
 from kafka_pipeline.deployment.store_contents import StateEffect
+from kafka_pipeline.operations.savepoints.sharding import spread_processors
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.small_config import SMALL_CONFIG
 
@@ -74,6 +76,18 @@ def test_former_pipeline_gets_the_new_ids_everywhere(folder: Path, first: str, s
     )
     assert with_new_ids(before, after).processors == after.processors
     assert with_new_ids(before, before) is before
+
+
+def test_internal_topics_of_what_is_renamed_keep_their_partitions(folder: Path) -> None:
+    """By another number, its tasks would seem to be others, and its state to be spread."""
+    text = BEFORE.replace("type: count", BY_VALUE)
+    renamed = text.replace("Counter", "New").replace("id: New,", "id: New, was: Counter,")
+    before, after = (
+        replace(loaded(folder, each), partitions={f"{id_}_groups-repartition": 5})
+        for each, id_ in ((text, "Counter"), (renamed, "New"))
+    )
+    assert with_new_ids(before, after).partitions == after.partitions
+    assert spread_processors(before, after) == []
 
 
 @pytest.mark.parametrize("was", ["Forwarder", "Counter"])
