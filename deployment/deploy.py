@@ -154,8 +154,9 @@ def look_at(
 
     `lost` and `rebuilt` are those of `plan_for`.
     """
-    complete = prepared(pipeline, config, admin)
     deployment = read_deployment(config, admin)
+    current = deployment.current
+    complete = prepared(pipeline, config, admin, current.pipeline if current else None)
     return complete, plan_for(complete, deployment, admin, kept, lost, rebuilt), deployment
 
 

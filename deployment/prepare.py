@@ -14,6 +14,7 @@ from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.common.topic_names import TopicNames, job_names
 from kafka_pipeline.common.topics import ANY_SIZE_BYTES
+from kafka_pipeline.deployment.renames import renames
 from kafka_pipeline.deployment.state_topics import check_moved_state, check_state_topics
 from kafka_pipeline.streams.pipeline.partitions import with_counts
 from kafka_pipeline.streams.pipeline.patterns import with_matching_topics
@@ -21,35 +22,61 @@ from kafka_pipeline.streams.pipeline.patterns import with_matching_topics
 logger = structlog.get_logger()
 
 
-def prepared(pipeline: Pipeline, config: Config, admin: Admin) -> Pipeline:
+def prepared(
+    pipeline: Pipeline, config: Config, admin: Admin, former: Pipeline | None = None
+) -> Pipeline:
     """Return the pipeline with the topics of its patterns, and all partition counts.
 
-    Raises `ConfigError` if existing topics do not suit it, and `UnavailableError` if Kafka does not
-    answer.
+    It goes on from the `former` one, if that is given. Raises `ConfigError` if existing topics do
+    not suit it, and `UnavailableError` if Kafka does not answer.
     """
     pipeline = with_topics_of_patterns(pipeline, config, admin)
     check_parallelism(pipeline, admin)
-    pipeline = with_partitions(pipeline, admin)
+    pipeline = with_partitions(pipeline, admin, former=former)
     check_state_topics(pipeline, admin)
     check_moved_state(pipeline, admin)
     return pipeline
 
 
 def with_partitions(
-    pipeline: Pipeline, admin: Admin, internal: Mapping[str, int] | None = None
+    pipeline: Pipeline,
+    admin: Admin,
+    internal: Mapping[str, int] | None = None,
+    former: Pipeline | None = None,
 ) -> Pipeline:
     """Return the pipeline with the partition counts that topics have in Kafka.
 
     These are the user's topics, those of dead letters, for which any count will do, and the
-    `uncounted_topics`, unless `internal` says how many those get. A processor has as many tasks as
-    its largest topic has partitions. Raises `ConfigError` if topics that must have equal partition
-    counts do not (`check_co_partitioning`).
+    `uncounted_topics`, unless `internal` says how many those get. Those that Kafka lacks get as
+    many as in the `former` pipeline. A processor has as many tasks as its largest topic has
+    partitions. Raises `ConfigError` if topics that must have equal partition counts do not
+    (`check_co_partitioning`).
     """
     dead = {topic for each in pipeline.processors if (topic := pipeline.dead_letter_topic(each))}
     own = pipeline.uncounted_topics
     found = admin.partition_counts({*pipeline.user_topics, *dead, *own})
-    kept = {topic: found.pop(topic) for topic in own & found.keys()}
+    kept = {} if former is None else _former_counts(pipeline, former)
+    kept |= {topic: found.pop(topic) for topic in own & found.keys()}
     return with_counts(pipeline, found, kept if internal is None else internal)
+
+
+def _former_counts(pipeline: Pipeline, former: Pipeline) -> dict[str, int]:
+    """Return the partition counts that internal topics had, perhaps under other names.
+
+    They may have been changed by a rescale, and state is in as many parts. With another
+    parallelism, nothing is said.
+    """
+    if former.parallelism != pipeline.parallelism:
+        return {}
+    former_ids = renames(former, pipeline)
+    had = {each.id: each for each in former.processors}
+    return {
+        processor.topics[name]: former.partitions_of(before.topics[name])
+        for processor in pipeline.processors
+        if (before := had.get(former_ids.get(processor.id, processor.id)))
+        for name, count in processor.internal_topics.items()
+        if count is None and name in before.internal_topics
+    }
 
 
 def check_parallelism(pipeline: Pipeline, admin: Admin) -> None:

@@ -21,10 +21,10 @@ def histories_of(replica: ProcessorReplica, settings: TableSettings) -> dict[str
     Raises `NonRetriableError` for a place that `settings` does not allow.
     """
     found = {}
-    # Of topics with fewer partitions, the last tasks have the settings, but no partition.
-    for name, topic in zip(replica.from_, replica.in_topics, strict=True):
-        source = replica.sources.get(name)
-        if source is not None and source.history is not None:
+    for name, source in replica.sources.items():
+        # Of topics with fewer partitions, the last tasks have the settings, but no partition.
+        if source.history is not None and name in replica.from_:
+            topic = replica.in_topics[replica.from_.index(name)]
             try:
                 found[topic] = located(source.history, settings)
             except ConfigError as error:

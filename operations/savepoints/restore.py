@@ -329,7 +329,8 @@ def fork(
             f"{folder} is of the very job of this config.yaml: give the fork another job_name; "
             "`pipeline savepoint restore` brings this job back"
         )
-    complete = Proposal(prepared(pipeline, config, admin), text)
+    former = manifest.pipeline_version().pipeline
+    complete = Proposal(prepared(pipeline, config, admin, former), text)
     found = Restore(config, admin, folder, complete, sources)
     found.require_new_job()
     if not same_sinks:

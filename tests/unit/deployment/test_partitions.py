@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -431,6 +432,19 @@ def test_internal_topics_keep_the_number_that_they_have_in_kafka(folder: Path) -
     rescaled = with_partitions(pipeline(text, folder), admin, {topic: 7})
     assert rescaled.partitions_of(topic) == 7
     assert [rescaled.task_count(each) for each in rescaled.processors] == [3, 7]
+
+
+def test_internal_topics_with_new_names_have_the_number_of_the_former_ones(folder: Path) -> None:
+    text, topic = SOURCES + BY_WORD, "W_ByWord-repartition_job"
+    former = in_kafka(text, {"a_topic": 3, topic: 5}, folder)
+    admin = cast(Admin, FakeAdmin({"a_topic": 3}))
+    renamed = pipeline(text.replace("id: W,", "id: V, was: W,"), folder)
+    assert with_partitions(renamed, admin).partitions_of("V_ByWord-repartition_job") == 3
+    found = with_partitions(renamed, admin, former=former)
+    assert found.partitions_of("V_ByWord-repartition_job") == 5
+    rescaled = replace(former, parallelism=4)
+    again = with_partitions(renamed, admin, former=rescaled)
+    assert again.partitions_of("V_ByWord-repartition_job") == 3
 
 
 # --- sources that get more while the job runs ---
