@@ -128,7 +128,7 @@ class ProcessorSpec(Strict, frozen=True, kw_only=True):
 
     `type` is the word in pipeline.yaml. The state topic of a `sole_store` is named after the
     processor alone. One that `writes_outside` of Kafka has no `to`. `commit_interval_ms` is `None`
-    if config.yaml has it. `stands_for` has topics of a job by those of its shadow in a rehearsal.
+    if config.yaml has it. `job_topics` has topics of a job by those of its shadow in a rehearsal.
     """
 
     type: ClassVar[str]
@@ -139,7 +139,7 @@ class ProcessorSpec(Strict, frozen=True, kw_only=True):
     max_task_idle_ms: Annotated[int, Meta(ge=-1)] = 0
     buffered_records: Positive = DEFAULT_BUFFERED_RECORDS
     commit_interval_ms: Positive | None = None
-    stands_for: Mapping[Name, Name] = {}
+    job_topics: Mapping[Name, Name] = {}
 
     @property
     def what(self) -> str:

@@ -113,7 +113,7 @@ def shadow_pipeline(pipeline: Pipeline, live: Config) -> Pipeline:
             for name in processor.to
             if (topic := processor.topics.get(name)) is not None and topic not in arcs
         }
-        spec = structs.replace(processor.spec, stands_for=_topics_of_job(processor, pipeline, live))
+        spec = structs.replace(processor.spec, job_topics=_topics_of_job(processor, pipeline, live))
         return replace(processor, spec=spec, topics={**processor.topics, **written})
 
     found = replace(pipeline, processors=tuple(map(with_own_sinks, pipeline.processors)))

@@ -378,7 +378,7 @@ class Kind(Generic[S]):
 
         def made(serde: AnySerde, topic: str, part: Literal["key", "value"]) -> Serde[Any]:
             rows: Rows = part if self.takes_records_as_they_are else ""
-            serde, subject = in_shadow(serde, topic, part, spec.stands_for)
+            serde, subject = in_shadow(serde, topic, part, spec.job_topics)
             return serde_of(serde, subject, registry=registry, code=code, rows=rows)
 
         of_unit = self.serdes(spec)

@@ -139,20 +139,20 @@ class RowSerdeKey(SerdeKey):
 
 
 def in_shadow(
-    serde: AnySerde, topic: str, part: Literal["key", "value"], stands_for: Mapping[str, str]
+    serde: AnySerde, topic: str, part: Literal["key", "value"], job_topics: Mapping[str, str]
 ) -> tuple[AnySerde, str]:
-    """Return the serde of a topic, and its subject by default; see `ProcessorSpec.stands_for`.
+    """Return the serde of a topic, and its subject by default; see `ProcessorSpec.job_topics`.
 
     The shadow of a job writes by the job's schemas. A schema that it registers gets a subject of
     its own: others write by the latest one of the job's.
     """
     own = f"{topic}-{part}"
-    if isinstance(serde, str) or not stands_for:
+    if isinstance(serde, str) or not job_topics:
         return serde, own
     if serde.register and (serde.schema or serde.kind == "protobuf"):
         subject = serde.subject and f"rehearsal-of-{serde.subject}"
         return structs.replace(serde, subject=subject), own
-    return serde, f"{stands_for.get(topic, topic)}-{part}"
+    return serde, f"{job_topics.get(topic, topic)}-{part}"
 
 
 def has_fields(serde: AnySerde) -> bool:
