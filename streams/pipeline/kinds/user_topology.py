@@ -236,6 +236,7 @@ def _group_processor(
             for source in group.sources
             if (read := _source_spec(source)) != SourceSpec()
             for topic in source.topics
+            if topic not in own
         },
     )
 
