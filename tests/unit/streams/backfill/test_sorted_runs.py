@@ -113,7 +113,7 @@ def few_descriptors(count: int) -> Iterator[None]:
 
 def test_a_partition_of_a_thousand_runs_needs_few_descriptors(tmp_path: Path) -> None:
     paths = [write(tmp_path / f"{n:04}", [(n, 0), (n + 5, 1)]) for n in range(1_000)]
-    with few_descriptors(20):
+    with few_descriptors(100):  # other threads of this process open some, too
         found = read(paths)
     assert len(found) == 2_000
     assert [time for time, *_ in found] == sorted(time for time, *_ in found)
