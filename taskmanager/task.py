@@ -494,8 +494,10 @@ class Task(RunningTask):
 
     def _warn_of_old_results(self) -> None:
         """Log once if Kafka deletes results soon: it does so by the records' own times."""
+        if not self._kept_ms:
+            return
         newest_ms = max(each.time_ms for each in self._positions.values())
-        if not self._kept_ms or newest_ms < 0:
+        if newest_ms < 0:
             return
         kept, self._kept_ms = self._kept_ms, {}
         age_ms = wall_clock_ms() - newest_ms

@@ -21,7 +21,7 @@ def answered(status: int, *parts: bytes) -> bytes:
 
 
 class FakeJvm:
-    """Answers requests, whoever brings them."""
+    """Answers requests from any connection."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, bool, list[int]]] = []

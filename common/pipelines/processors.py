@@ -127,9 +127,9 @@ class PipelineProcessor:
     topics. `sources` has the sources with settings, by their names in `from_`. `meetings` is `None`
     if unknown: then any topics may meet. `looked_up` has those of `from_` whose records only change
     what others look up, so that they say nothing about event time. With `chooses_topics`, its code
-    also writes topics that nobody else knows. `gives` has the kinds of what
-    goes to those of `to` that do not get plain records. The rows in internal topics count as plain
-    records, and so does all that a version of an earlier engine gives.
+    also writes topics that nobody else knows. `gives` has the kinds of what goes to those of `to`
+    that do not get plain records. The rows in internal topics count as plain records, and so does
+    all that a version of an earlier engine gives.
     """
 
     id: Name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -40,18 +41,27 @@ class PreparedCalls(ABC):
                 return plan.run(table, lookups)
 
 
-class QueryCalls(PreparedCalls):
-    """See `SparkQuery`."""
+class _CallsOfOneInput(PreparedCalls):
+    """The calls of a query whose records have the same columns, those of one plan."""
+
+    first: ClassVar[str]
+    """The name of the call that takes records."""
 
     @property
     def columns(self) -> tuple[str, ...]:
         """See `SparkQuery`."""
-        return self.known_plans["run"].columns
+        return self.known_plans[self.first].columns
 
     @property
     def fields(self) -> JsonFields | None:
         """See `SparkQuery`."""
-        return self.known_plans["run"].fields
+        return self.known_plans[self.first].fields
+
+
+class QueryCalls(_CallsOfOneInput):
+    """See `SparkQuery`."""
+
+    first = "run"
 
     def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """See `SparkQuery`."""
@@ -62,18 +72,10 @@ class QueryCalls(PreparedCalls):
         return self._call("parts", table, lookups)
 
 
-class AggregationCalls(PreparedCalls):
+class AggregationCalls(_CallsOfOneInput):
     """See `PreparedAggregation`."""
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """See `PreparedAggregation`."""
-        return self.known_plans["partial"].columns
-
-    @property
-    def fields(self) -> JsonFields | None:
-        """See `PreparedAggregation`."""
-        return self.known_plans["partial"].fields
+    first = "partial"
 
     def partial(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """See `PreparedAggregation`."""
@@ -116,18 +118,10 @@ class JoinCalls(PreparedCalls):
         return self._call("results", pairs)
 
 
-class OverCalls(PreparedCalls):
+class OverCalls(_CallsOfOneInput):
     """See `PreparedOver`."""
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """See `PreparedOver`."""
-        return self.known_plans["rows"].columns
-
-    @property
-    def fields(self) -> JsonFields | None:
-        """See `PreparedOver`."""
-        return self.known_plans["rows"].fields
+    first = "rows"
 
     def rows(self, records: pa.Table) -> pa.Table:
         """See `PreparedOver`."""
