@@ -147,7 +147,7 @@ def _of_tables(
 
 def _topics_of_tables(pipeline: Pipeline, processor: PipelineProcessor) -> dict[str, str]:
     """Return the topics that tables follow of which tasks have the keys of their records."""
-    topics = dict(zip(processor.from_, pipeline.in_topics(processor), strict=True))
+    topics = pipeline.inputs(processor)
     return {
         name: topics[table.topic]
         for name, table in _tables(processor).items()

@@ -367,7 +367,7 @@ def _new_inputs(before: Pipeline | None, after: Pipeline) -> Iterator[NewInput]:
     had_readers = before.arcs if before else {}
     for processor in after.processors:
         had = before.in_topics(former[processor.id]) if before and processor.id in former else ()
-        for name, topic in zip(processor.from_, after.in_topics(processor), strict=True):
+        for name, topic in after.inputs(processor).items():
             is_known = topic in had or (topic in arcs and topic not in had_readers)
             if not is_known:
                 source = processor.sources.get(name)

@@ -39,6 +39,10 @@ class Pipeline:
         """Return the number of partitions that a topic has, or will be created with."""
         return self.partitions.get(topic, self.parallelism)
 
+    def inputs(self, processor: PipelineProcessor) -> dict[str, str]:
+        """Return the topics that a processor reads, by their names in `from_`."""
+        return dict(zip(processor.from_, self.in_topics(processor), strict=True))
+
     def in_topics(self, processor: PipelineProcessor) -> tuple[str, ...]:
         """Return the topics that a processor reads, in the order of its `from_`."""
         return tuple(
@@ -67,7 +71,7 @@ class Pipeline:
 
         If the pipeline writes the topic itself, they are what its processors give.
         """
-        names = zip(reader.from_, self.in_topics(reader), strict=True)
+        names = self.inputs(reader).items()
         if any(
             name in reader.sources and reader.sources[name].is_table
             for name, its_topic in names
@@ -86,7 +90,7 @@ class Pipeline:
 
     def feedback_topics(self, processor: PipelineProcessor) -> frozenset[str]:
         """Return the topics that a processor reads by which its own records may come back."""
-        topics = zip(processor.from_, self.in_topics(processor), strict=True)
+        topics = self.inputs(processor).items()
         sources = processor.sources
         return frozenset(
             topic for name, topic in topics if name in sources and sources[name].feedback
@@ -94,7 +98,7 @@ class Pipeline:
 
     def looked_up_topics(self, processor: PipelineProcessor) -> tuple[str, ...]:
         """Return the topics that say nothing about event time; see `PipelineProcessor`."""
-        topics = zip(processor.from_, self.in_topics(processor), strict=True)
+        topics = self.inputs(processor).items()
         return tuple(topic for name, topic in topics if name in processor.looked_up)
 
     def read_topics(self, processor: PipelineProcessor) -> tuple[str, ...]:

@@ -272,7 +272,7 @@ def _replica(
     # Topics with fewer partitions are not read by the last tasks.
     inputs = [
         (from_, topic)
-        for from_, topic in zip(processor.from_, pipeline.in_topics(processor), strict=True)
+        for from_, topic in pipeline.inputs(processor).items()
         if partition < pipeline.partitions_of(topic)
     ]
     out_topics = pipeline.out_topics(processor)

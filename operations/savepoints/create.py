@@ -199,7 +199,7 @@ class Creation:
         topics = {topic for each in pipeline.processors for topic in pipeline.in_topics(each)}
         ids = self._admin.topic_ids(sorted(topics))
         for processor in pipeline.processors:
-            for name, topic in zip(processor.from_, pipeline.in_topics(processor), strict=True):
+            for name, topic in pipeline.inputs(processor).items():
                 places = _places(pipeline, topic)
                 committed = self._committed(pipeline.names.consumer_group(processor.id), places)
                 left: tuple[SavedPartition, ...] = ()

@@ -93,7 +93,7 @@ class RestorePlan:
         self._sources_of = {
             (processor.id, topic): name
             for processor in pipeline.processors
-            for name, topic in zip(processor.from_, pipeline.in_topics(processor), strict=True)
+            for name, topic in pipeline.inputs(processor).items()
         }
         """The names of inputs, by processor and topic."""
         self.stores: list[StoreFill] = []
@@ -165,7 +165,7 @@ class RestorePlan:
         topics = {
             (processor.id, name): topic
             for processor in target.processors
-            for name, topic in zip(processor.from_, target.in_topics(processor), strict=True)
+            for name, topic in target.inputs(processor).items()
         }
         found = [
             (self._kept(saved), topics.get(self._place(saved))) for saved in self._manifest.inputs

@@ -358,7 +358,7 @@ class _State:
             processor = pipeline.processor(replicas[0].name)
             readers = self._of.plan.readers[processor.id]
             times = {each.task.partition: self._rounds.times(each) for each in replicas}
-            for name, topic in zip(processor.from_, pipeline.in_topics(processor), strict=True):
+            for name, topic in pipeline.inputs(processor).items():
                 found = []
                 for number in range(pipeline.partitions_of(topic)):
                     at: Committed | None = Committed(0)

@@ -129,7 +129,7 @@ def _sources_of(pipeline: Pipeline) -> dict[str, str]:
     written = {topic for each in pipeline.processors for topic in _written(each, pipeline)}
     found: dict[str, str] = {}
     for each in pipeline.processors:
-        read = zip(each.from_, pipeline.in_topics(each), strict=True)
+        read = pipeline.inputs(each).items()
         found |= {name: topic for name, topic in read if topic not in written}
         found |= {t: t for t in each.global_stores.values() if t not in written}
     return found | {topic: topic for topic in found.values()}

@@ -144,7 +144,7 @@ def _meetings(
     The engine's own types look at one record at a time, or at all of one key from one topic. Steps
     of the DSL say which topics meet. All other code may bring together whatever it reads.
     """
-    topics = dict(zip(processor.from_, pipeline.in_topics(processor), strict=True))
+    topics = pipeline.inputs(processor)
     if processor.meetings is not None:
         for meeting in processor.meetings:
             who = f'"{meeting.step}" of "{processor.id}"'

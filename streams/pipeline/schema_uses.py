@@ -51,7 +51,7 @@ def schema_uses(
         if not isinstance(spec, ClassSpec):
             continue
         serdes = spec.serdes
-        for name, topic in zip(processor.from_, pipeline.in_topics(processor), strict=True):
+        for name, topic in pipeline.inputs(processor).items():
             source = processor.sources.get(name, SourceSpec())
             place = file.places.get(name, entry.at)
             for part, own, default in (
@@ -73,7 +73,7 @@ def _of_query(
     processor: PipelineProcessor,
     spec: SparkSpec,
 ) -> Iterator[SchemaUse]:
-    for name, topic in zip(processor.from_, pipeline.in_topics(processor), strict=True):
+    for name, topic in pipeline.inputs(processor).items():
         source = processor.sources.get(name, SourceSpec())
         at = file.places.get(name, entry.at)
         yield from _use(entry.id, source.key or BYTES, f"{topic}-key", True, at)

@@ -34,7 +34,7 @@ def _serdes(
     """Yield the serdes of the topics that a processor reads and writes."""
     spec = processor.spec
     own = spec.serdes if isinstance(spec, ClassSpec) else None
-    for name, topic in zip(processor.from_, pipeline.in_topics(processor), strict=True):
+    for name, topic in pipeline.inputs(processor).items():
         source = processor.sources.get(name, SourceSpec())
         yield topic, "key", source.key or (None if own is None else own.key)
         yield topic, "value", source.value or (None if own is None else own.value)

@@ -116,7 +116,7 @@ def _check_inputs(
 ) -> None:
     places = {target.id: target.at for target in entry.sources}
     read: dict[str, str] = {}
-    for name, topic in zip(processor.from_, pipeline.in_topics(processor), strict=True):
+    for name, topic in pipeline.inputs(processor).items():
         earlier = read.setdefault(topic, name)
         if earlier != name:
             problems.add(
