@@ -46,6 +46,12 @@ _VERSION = {
     "__since": pa.int32(),
     "__until": pa.int32(),
 }
+_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_MOMENT = re.compile(r"(\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d*?)0+(Z|[+-]\d\d:\d\d)?")
 _FILE_COLUMNS = [each.split()[0] for each in FILE_SCHEMA.split(", ")]
 
 Row = tuple[str | None, Any, int | None]
@@ -241,7 +247,7 @@ def _numbered(found: DataFrame, run: int) -> DataFrame:
     """Return results as JSON, with the number of their run."""
     names = [name for name in found.columns if name not in ("key", "timestamp", *_HIDDEN)]
     fields = [F.col(f"`{name}`") for name in names]
-    value = F.to_json(F.struct(*fields), {"ignoreNullFields": "false"}) if fields else F.lit("{}")
+    value = F.to_json(F.struct(*fields), _JSON) if fields else F.lit("{}")
     nothing = F.lit(None)
     hidden = [F.col(each) if each in found.columns else nothing for each in _HIDDEN]
     key = F.col("key") if "key" in found.columns else nothing
@@ -285,7 +291,10 @@ def difference(expected: Sequence[Row], found: Sequence[Row]) -> Difference | No
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value that equals those that differ only in the last digits of a double."""
+    """Return a value that equals those that differ only in digits that do not matter.
+
+    These are the last ones of a double, and zeros that end the fraction of a second.
+    """
     match value:
         case Decimal():
             return _digits(value)
@@ -293,7 +302,9 @@ def _comparable(value: Any) -> Any:
             return tuple((name, _comparable(each)) for name, each in sorted(value.items()))
         case list() | tuple():
             return tuple(map(_comparable, value))
-        case bool() | str() | None:
+        case str():
+            return ("str", _MOMENT.sub(r"\1\2", value))
+        case bool() | None:
             return (type(value).__name__, value)
     return _digits(Decimal(value))
 
