@@ -78,8 +78,10 @@ def _grouped(
     having: tuple[str, ...] = chance.choice(
         ((), (), ("count(*) > 1",), ("count(*) % 2 = 1",), ("max(length(key)) > 0",))
     )
+    outer = ("v0 IS NOT NULL",) if chance.random() < 0.15 else ()
     key = key_of_groups(groups, window)
-    if len(groups) == 1 and window is None and groups[0].kind == "STRING":
+    deletes = having or outer  # and nothing deletes the result of a key that is null
+    if len(groups) == 1 and window is None and groups[0].kind == "STRING" and not deletes:
         key = chance.choice((key, groups[0]))
     return Query(
         Shape.GROUPS,
@@ -89,7 +91,7 @@ def _grouped(
         groups=groups,
         window=window,
         having=tuple(each.replace("key", source.key.sql) for each in having),
-        outer=("v0 IS NOT NULL",) if chance.random() < 0.15 else (),
+        outer=outer,
         on_close=window is not None and chance.random() < 0.5,
         grace_min=GRACE_MIN if window is not None else None,
         is_ordered=aggregates.is_ordered,

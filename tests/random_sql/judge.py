@@ -51,7 +51,7 @@ _JSON = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-_MOMENT = re.compile(r"(\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d*?)0+(Z|[+-]\d\d:\d\d)?")
+_MOMENT = re.compile(r"(\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d*?)0+(?!\d)")
 _FILE_COLUMNS = [each.split()[0] for each in FILE_SCHEMA.split(", ")]
 
 Row = tuple[str | None, Any, int | None]
@@ -303,7 +303,7 @@ def _comparable(value: Any) -> Any:
         case list() | tuple():
             return tuple(map(_comparable, value))
         case str():
-            return ("str", _MOMENT.sub(r"\1\2", value))
+            return ("str", _MOMENT.sub(r"\1", value))
         case bool() | None:
             return (type(value).__name__, value)
     return _digits(Decimal(value))
