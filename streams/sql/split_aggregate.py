@@ -271,10 +271,29 @@ class _Merging:
         return execution.aggregate.HashAggregateExec(none, False, none, *arguments)
 
     def with_results(self, groups: Any) -> Any:
-        """Add what the final aggregate gives to groups with what their functions give."""
+        """Add what the final aggregate gives to groups with what their functions give.
+
+        In front of NULLIF and BETWEEN, Spark gives a result the id of its function. It leaves out a
+        projection whose columns have the ids that are there, so such a result gets another one
+        first: of a DECIMAL, it is another value than that of the function.
+        """
         results = items(self._parts.final.resultExpressions())
         self._note_always(results)
-        return self._project(self._with_state(results), groups)
+        taken = {*self._make.questions.ids(groups.output())}
+        unlike = [
+            self._make.alias(each.child(), each.name())
+            if kind(each) == "Alias" and id_of(each) in taken
+            else each
+            for each in results
+        ]
+        node = self._project(self._with_state(unlike), groups)
+        if all(one is other for one, other in zip(unlike, results, strict=True)):
+            return node
+        renamed = [
+            self._make.alias(one.toAttribute(), other.name(), other.exprId())
+            for one, other in zip(unlike, results, strict=True)
+        ]
+        return self._project(self._with_state(renamed), node)
 
     def evaluated(self, leaf: Any) -> Any:
         """Merge the buffers of each group, and add what the final aggregate gives to them."""
