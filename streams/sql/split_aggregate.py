@@ -8,7 +8,7 @@ HAVING are evaluated on the merged buffers, in the same plan. Works through py4j
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -414,7 +414,8 @@ class _Merging:
     ) -> Any:
         """Add what tells the rows of a group apart, and keep buffers in the first one only."""
         is_first = self._expressions.EqualTo(place, self._make.literal(0, "int"))
-        hashed_row = self._expressions.XxHash64(self._make.seq(marked))
+        told_apart = [part for value in marked for part in self._told_apart(value)]
+        hashed_row = self._expressions.XxHash64(self._make.seq([*marked, *told_apart]))
         own = [self._make.alias(place, PLACE), self._make.alias(hashed_row, MARK)]
         buffers = {id_of(column) for column in self._parts.buffers}
         columns = [
@@ -426,6 +427,17 @@ class _Merging:
         self._always.add(id_of(place))
         self._of_rows = [*(column.toAttribute() for column in own), *others]
         return self._project([*columns, *own], node)
+
+    def _told_apart(self, value: Any) -> Iterator[Any]:
+        """Yield what Spark's hash of a value leaves out: which parts are null, and where."""
+        yield self._expressions.IsNull(value)
+        type_ = value.dataType()
+        match str(type_.typeName()):
+            case "struct":
+                for place in range(int(type_.size())):
+                    yield from self._told_apart(self._make.field(value, place))
+            case "array" | "map":
+                yield self._make.as_text(value)
 
     def _marked(self, condition: Any, node: Any) -> Any:
         """Mark the groups that a filter keeps, rather than drop the others."""

@@ -306,17 +306,18 @@ def _comparable(value: Any) -> Any:
             return ("str", _MOMENT.sub(r"\1", value))
         case bool() | None:
             return (type(value).__name__, value)
-    return _digits(Decimal(value))
+    return Decimal(value).normalize()
 
 
 def _digits(value: Decimal) -> Any:
     """Return a number without the digits that a double does not have for certain.
 
     Numbers of up to 10 decimal places are as they are, unless they have 15 to 17 digits, as most
-    doubles do.
+    doubles do, or 18 without decimal places, as some large ones do.
     """
     _, digits, exponent = value.normalize().as_tuple()
     assert isinstance(exponent, int), "JSON has neither infinities nor NaN"
     if exponent < -10:
         return Decimal(0) if abs(value) < _NEARLY_ZERO else Decimal(f"{value:.9e}").normalize()
-    return Decimal(f"{value:.12e}").normalize() if 15 <= len(digits) <= 17 else value.normalize()
+    most = 18 if exponent >= 0 else 17
+    return Decimal(f"{value:.12e}").normalize() if 15 <= len(digits) <= most else value.normalize()

@@ -71,6 +71,44 @@ def test_only_places_that_changed_are_given(shared: OpenedOnce) -> None:
     job.close()
 
 
+@pytest.mark.parametrize(
+    ("former", "later"),
+    [
+        ({"customer": None, "other": "x"}, {"customer": "x", "other": None}),
+        ({"tags": None}, {"tags": []}),
+        ({"tags": ["x", None]}, {"tags": [None, "x"]}),
+        ({"tags": [["x"], ["y"]]}, {"tags": [["x", "y"]]}),
+        ({"o": None}, {"o": {"a": None, "b": None}}),
+        ({"o": {"a": "x", "b": None}}, {"o": {"a": None, "b": "x"}}),
+    ],
+    ids=["columns", "no-array", "items", "arrays", "no-struct", "fields"],
+)
+def test_row_of_a_table_that_differs_in_nulls_is_another_one(
+    shared: OpenedOnce, former: dict[str, object], later: dict[str, object]
+) -> None:
+    tags = "ARRAY<ARRAY<STRING>>" if any(map(_is_nested, (former, later))) else "ARRAY<STRING>"
+    schema = f"n INT, customer STRING, other STRING, tags {tags}, o STRUCT<a: STRING, b: STRING>"
+    names = ("customer", "other", "tags", "o")
+    table = "(SELECT key AS id, max(n) AS n, {}, 'a' AS g FROM input GROUP BY key)".format(
+        ", ".join(f"max({name}) AS {name}" for name in names)
+    )
+    query = best("concat(g, place) AS key, customer, other, tags, o", "g", source=table)
+    job = Job(pipeline(query).replace("customer STRING, n INT", f'"{schema}"'), shared)
+    empty: dict[str, object] = dict.fromkeys(names)
+    for number, row in enumerate((former, later)):
+        job.send([{"key": number, "n": 1, "at": number, **row}])
+    found = job.latest()
+    assert found == {"a1": found["a1"], "a2": found["a2"]}
+    assert [*found.values()] in ([empty | former, empty | later], [empty | later, empty | former])
+    job.send([{"key": 2, "n": 2, "at": 2}])
+    assert job.latest() == {"a1": empty, "a2": found["a1"]}
+
+
+def _is_nested(row: dict[str, object]) -> bool:
+    tags = row.get("tags")
+    return isinstance(tags, list) and any(isinstance(each, list) for each in tags)
+
+
 def test_row_of_the_earlier_record_wins_a_tie_whenever_it_comes(shared: OpenedOnce) -> None:
     job = Job(pipeline(best("concat(key, '-', place) AS key, customer", "key")), shared)
     job.send([{"key": "a", "n": 5, "customer": "x", "at": 2}])
