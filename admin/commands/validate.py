@@ -14,7 +14,7 @@ from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
-from kafka_pipeline.streams.pipeline.load import import_modules, load_pipeline
+from kafka_pipeline.streams.pipeline.load import import_modules, load_pipeline, unused_names
 from kafka_pipeline.streams.pipeline.spark_answers import local_queries, result_of
 
 
@@ -36,7 +36,8 @@ def validate(
     Imports the modules of config.yaml, and starts each processor of it once, unless
     --no-init leaves that out. Starts a Spark, for some seconds, if it has queries to check. Asks
     the schema registry, if it answers, whether it has the subjects and takes the schemas, and
-    compares the columns of queries with the schemas and the tables that get them.
+    compares the columns of queries with the schemas and the tables that get them. Notes sources and
+    sinks that no processor uses.
     """
     registry = RegistryQuestions()
     settings, loaded = load_files(
@@ -59,6 +60,8 @@ def validate(
         "topic": len(topics),
     }
     typer.echo(f"ok: {', '.join(counted(count, noun) for noun, count in counts.items())}")
+    for unused in unused_names(pipeline, loaded):
+        typer.echo(f"note: {unused}", err=True)
     for processor in loaded.processors:
         for kept in kind_of(processor.spec).keeps(processor.spec):
             typer.echo(f"{processor.id} keeps {kept}")

@@ -44,6 +44,7 @@ from kafka_pipeline.common.topic_names import TopicNames, collision_key
 from kafka_pipeline.common.topics import ANY_SIZE_BYTES
 from kafka_pipeline.common.zones import tz_variable
 
+CONFIG_FILE, PIPELINE_FILE = "config.yaml", "pipeline.yaml"
 _REQUIRED = {key.name for key in CONFIG_KEYS if key.required}
 
 
@@ -155,13 +156,7 @@ def load_config(path: Path, wrong_kafka_setting: SettingProblem | None = None) -
     values = HostValues(os.environ, path.parent)
     written = read_yaml(path, problems)
     root = expand(written, values, problems)
-    if _is_pipeline(root):
-        problems = Problems(path)
-        problems.add(
-            root,
-            "this is a pipeline.yaml, and config.yaml is expected here: are the two files swapped?",
-        )
-        problems.raise_if_any()
+    refuse_other_file(root, CONFIG_FILE, Problems(path))
     pairs = _top_level(root, problems)
     fields = Fields(pairs, problems, at=root, known=names(CONFIG_KEYS))
     config = _read(fields, path.parent, problems, wrong_kafka_setting)
@@ -206,20 +201,27 @@ def read_python_path(path: Path) -> tuple[Path, ...]:
     return folders
 
 
-def is_config(root: Value) -> bool:
-    """Whether the content of a YAML file is that of a config.yaml, not that of a pipeline.yaml."""
-    if isinstance(root, Map):
-        return "processors" not in _keys(root) and not _keys(root).isdisjoint(_REQUIRED)
-    items = root.items if isinstance(root, Items) else ()
-    return any(len(_keys(item)) == 1 and _keys(item) <= _REQUIRED for item in items)
+def refuse_other_file(root: Value, wanted: str, problems: Problems) -> None:
+    """Raise `ConfigError` if the content of a file is that of another one than the `wanted` one."""
+    found = _file_kind(root)
+    if found and found != wanted:
+        is_swap = {found, wanted} == {CONFIG_FILE, PIPELINE_FILE}
+        hint = ": are the two files swapped?" if is_swap else ""
+        problems.add(root, f"this is a {found}, and {wanted} is expected here{hint}")
+        problems.raise_if_any()
 
 
-def _is_pipeline(root: Value) -> bool:
-    """Whether the content is that of a pipeline.yaml: a list of processors, or a map with one."""
+def _file_kind(root: Value) -> str:
+    """Return which of a job's files has this content, "" if that is not clear."""
     if isinstance(root, Map):
-        return "processors" in _keys(root) and _keys(root).isdisjoint(_REQUIRED)
+        has_settings = not _keys(root).isdisjoint(_REQUIRED)
+        if "processors" in _keys(root):
+            return "" if has_settings else PIPELINE_FILE
+        return CONFIG_FILE if has_settings else ""
     items = root.items if isinstance(root, Items) else ()
-    return any(_keys(item) & {"id", "type"} for item in items)
+    if any(len(_keys(item)) == 1 and _keys(item) <= _REQUIRED for item in items):
+        return CONFIG_FILE
+    return PIPELINE_FILE if any(_keys(item) & {"id", "type"} for item in items) else ""
 
 
 def _keys(value: Value) -> set[str]:

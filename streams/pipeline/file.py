@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.config.config import is_config
+from kafka_pipeline.common.config.config import PIPELINE_FILE, refuse_other_file
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import (
     SCHEMA_VERSION,
@@ -111,12 +111,7 @@ def read_pipeline(root: Value, problems: Problems) -> PipelineFile:
 
     Raises ConfigError if the file is a config.yaml.
     """
-    if is_config(root):
-        problems.add(
-            root,
-            "this is a config.yaml, and pipeline.yaml is expected here: are the two files swapped?",
-        )
-        problems.raise_if_any()
+    refuse_other_file(root, PIPELINE_FILE, problems)
     if not isinstance(root, Map):
         return _completed(PipelineFile(root, read_entries(root, problems)), problems)
     fields = Fields(root.pairs, problems, at=root, known=names(FILE_KEYS))

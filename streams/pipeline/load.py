@@ -9,7 +9,7 @@ from kafka_pipeline.common.code.user_code import UserCode, require_other_names
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.references import reference_problems
 from kafka_pipeline.common.config.yaml_positions import Problems, read_yaml
-from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.errors import ConfigError, Problem
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.streams.pipeline.arc_kinds import ArcKinds, with_changelogs
@@ -147,6 +147,26 @@ def check_pipeline_file(path: Path) -> None:
     problems = Problems(path)
     _read(path, problems)
     problems.raise_if_any()
+
+
+def unused_names(path: Path, pipeline: Pipeline) -> list[Problem]:
+    """Return the sources and sinks that a pipeline.yaml names, and that the pipeline does not use.
+
+    A processor without `from` reads the source topic instead, which may not be what is meant.
+    """
+    problems = Problems(path)
+    file = read_pipeline(read_yaml(path, problems), problems)
+    found = []
+    for name, topic in file.topics.items():
+        if topic not in pipeline.user_topics:
+            way = (
+                f'reads the source "{name}"'
+                if name in file.sources
+                else f'sends to the sink "{name}"'
+            )
+            at = file.places[name]
+            found.append(Problem(str(path), at.line, at.column, f"no processor {way}"))
+    return found
 
 
 def _read(path: Path, problems: Problems) -> tuple[PipelineFile, ArcKinds]:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from kafka_pipeline.common.code.error_words import described
 from kafka_pipeline.common.code.escapes import as_exception
-from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.config.config import load_config, refuse_other_file
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Free, Number, Schema, Section, Text
 from kafka_pipeline.common.config.yaml_positions import (
@@ -116,6 +116,7 @@ def run_suite(path: Path) -> list[TestResult]:
     """
     problems = Problems(path)
     root = read_yaml(path, problems)
+    refuse_other_file(root, "a suite of tests", problems)
     if not isinstance(root, Map):
         problems.add(root, f"must be a map with pipeline and tests, got {describe(root)}")
     problems.raise_if_any()

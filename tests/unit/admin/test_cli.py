@@ -317,6 +317,25 @@ def test_validate_starts_all_processors_though_one_fails(depot: tuple[Path, Path
     ]
 
 
+def test_validate_notes_sources_and_sinks_that_no_processor_uses(files: tuple[Path, Path]) -> None:
+    config, path = files
+    path.write_text(
+        """
+sources: {orders: orders_topic, clicks: clicks_topic}
+sinks: {totals: totals_topic, late: late_topic}
+processors:
+- {id: A, type: forward, from: [orders], to: [late]}
+- {id: B, type: count, to: [sink]}
+"""
+    )
+    result = pipeline("validate", config, path)
+    assert (result.exit_code, result.stdout[:16]) == (0, "ok: 2 processors")
+    assert result.stderr == (
+        f'note: {path}:2:33: no processor reads the source "clicks"\n'
+        f'note: {path}:3:9: no processor sends to the sink "totals"\n'
+    )
+
+
 def test_files_that_are_swapped_are_named_as_swapped(files: tuple[Path, Path]) -> None:
     config, path = files
     swapped = "is expected here: are the two files swapped?\n"

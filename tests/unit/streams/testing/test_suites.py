@@ -339,6 +339,14 @@ def test_what_is_missing_ends_the_command_as_everywhere(
     ("text", "problem"),
     [
         ("[]", "1:1: must be a map with pipeline and tests, got a list"),
+        (
+            "- {id: A, type: sum, to: [sink]}",
+            "1:1: this is a pipeline.yaml, and a suite of tests is expected here",
+        ),
+        (
+            "parallelism: 2",
+            "1:1: this is a config.yaml, and a suite of tests is expected here",
+        ),
         ("config: config.yaml", '1:1: missing key "tests"'),
         ("tests: [{name: t, steps: [{prodce: {}}]}]", "1:27: a step must be one of produce"),
         ("tests: [{steps: []}]", '1:9: missing key "name"'),
