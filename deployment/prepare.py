@@ -34,7 +34,7 @@ def prepared(
     check_parallelism(pipeline, admin)
     pipeline = with_partitions(pipeline, admin, former=former)
     check_state_topics(pipeline, admin)
-    check_moved_state(pipeline, admin)
+    check_moved_state(pipeline, admin, former)
     return pipeline
 
 

@@ -42,14 +42,16 @@ def check_state_topics(pipeline: Pipeline, admin: Admin) -> None:
                 )
 
 
-def check_moved_state(pipeline: Pipeline, admin: Admin) -> None:
+def check_moved_state(pipeline: Pipeline, admin: Admin, former: Pipeline | None) -> None:
     """Raise `ConfigError` for stores of a topology that would begin empty in another group.
 
     The state topic of a store has the name of its group, and the group has that of its first
-    source. A source that is put ahead of it would cost the state.
+    source. A source that is put ahead of it would cost the state. What stores the `former` pipeline
+    has is known, if there is one: a name of a store may be the end of another one's.
     """
     existing = admin.topics()
-    kept = {t for each in pipeline.processors for t in pipeline.state_topics(each).values()}
+    kept = _stores_by_topic(pipeline).keys()
+    known = {} if former is None else _stores_by_topic(former)
     for processor in pipeline.processors:
         spec = processor.spec
         if not isinstance(spec, TopologySpec):
@@ -58,14 +60,23 @@ def check_moved_state(pipeline: Pipeline, admin: Admin) -> None:
         for store, topic in pipeline.state_topics(processor).items():
             # "|" is in no name of a topic.
             start, end = pipeline.names.state(f"{entry}-|", store).split("|")
-            former = "" if topic in existing else _between(start, end, existing.keys() - kept)
-            if former:
+            left = {name for name in existing.keys() - kept if known.get(name, store) == store}
+            group = "" if topic in existing else _between(start, end, left)
+            if group:
                 raise ConfigError(
-                    f'the store "{store}" of "{entry}" was in the group "{former}", and would '
+                    f'the store "{store}" of "{entry}" was in the group "{group}", and would '
                     f'begin empty in the group "{spec.group}": a group has the name of its first '
-                    f'source or repartition. Call that of "{former}" first again; or delete the '
-                    f"topic {start}{former}{end} if its state may go"
+                    f'source or repartition. Call that of "{group}" first again; or delete the '
+                    f"topic {start}{group}{end} if its state may go"
                 )
+
+
+def _stores_by_topic(pipeline: Pipeline) -> dict[str, str]:
+    return {
+        topic: store
+        for each in pipeline.processors
+        for store, topic in pipeline.state_topics(each).items()
+    }
 
 
 def _between(start: str, end: str, names: Iterable[str]) -> str:

@@ -76,8 +76,10 @@ class StartFile:
             raise
         if isinstance(self._pipeline, ConfigError):
             raise self._pipeline
-        complete = prepared(self._pipeline, self._config, admin)
-        _require_not_taken_back(complete, read_deployment(self._config, admin))
+        deployment = read_deployment(self._config, admin)
+        former = deployment.current.pipeline if deployment.current else None
+        complete = prepared(self._pipeline, self._config, admin, former)
+        _require_not_taken_back(complete, deployment)
         proposal = Proposal(complete, self._file.read_text("utf-8"))
         deploy(proposal, self._config, admin, agreed=self._agreed)
 

@@ -105,11 +105,11 @@ def forgetful() -> None:
     """Return nothing."""
 
 
-def counted_words(lines: str, words: str) -> StreamsBuilder:
+def counted_words(lines: str, words: str, store: str = "Counts") -> StreamsBuilder:
     """Count words, by the DSL."""
     builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.string)
     each = builder.stream(lines, name="Lines").flat_map_values(str.split)
-    counts = each.group_by(lambda key, word: word, name="ByWord").count(name="Counts")
+    counts = each.group_by(lambda key, word: word, name="ByWord").count(name=store)
     counts.to_stream().to(words, value_serde=serdes.int64)
     return builder
 

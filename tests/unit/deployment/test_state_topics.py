@@ -10,6 +10,7 @@ import pytest
 
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.state_topics import check_moved_state, check_state_topics
 from tests.unit.deployment.test_partitions import SOURCES, FakeAdmin, in_kafka
 
@@ -21,11 +22,13 @@ class FakeKafka(FakeAdmin):
         return dict(self._counts)
 
 
-def check_state(text: str, counts: Mapping[str, int], folder: Path) -> None:
+def check_state(
+    text: str, counts: Mapping[str, int], folder: Path, former: Pipeline | None = None
+) -> None:
     loaded = in_kafka(text, counts, folder)
     kafka = cast(Admin, FakeKafka(counts))
     check_state_topics(loaded, kafka)
-    check_moved_state(loaded, kafka)
+    check_moved_state(loaded, kafka, former)
 
 
 COUNTS_A = SOURCES + "- {id: P, type: count, from: [a], to: [c]}"
@@ -88,3 +91,21 @@ def test_state_in_its_place_and_that_of_others_is_fine(
     state: Mapping[str, int], tmp_path: Path
 ) -> None:
     check_state(ENRICHED, {**INPUTS, **state}, tmp_path)
+
+
+def test_state_of_a_store_that_goes_is_not_taken_for_that_of_one_whose_name_is_its_end(
+    tmp_path: Path,
+) -> None:
+    counted = """
+    - id: W
+      type: topology
+      builder: tests.user_code.topologies:counted_words
+      config: {lines: a_topic, words: c_topic, store: STORE}
+    """
+    kafka = {"a_topic": 2, "state_topic_W-ByWord_All_Words_job": 2}
+    former = in_kafka(counted.replace("STORE", "All_Words"), kafka, tmp_path)
+    wanted = counted.replace("STORE", "Words")
+    check_state(wanted, kafka, tmp_path, former)
+    moved = {**kafka, "state_topic_W-Before_Words_job": 2}
+    with pytest.raises(ConfigError, match='was in the group "Before"'):
+        check_state(wanted, moved, tmp_path, former)
