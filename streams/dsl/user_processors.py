@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
 from kafka_pipeline.streams.engine.nodes import Supplier
+from kafka_pipeline.streams.engine.running_node import init
 from kafka_pipeline.streams.errors import SerializationError, StreamsError
 from kafka_pipeline.streams.processor import Processor, ProcessorContext
 from kafka_pipeline.streams.record import Batch, Record
@@ -78,7 +79,7 @@ class KeyKeeper(Processor):
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
         self._watched = _KeyContext(self._name, context, self._key_serde)
-        self._inner.init(cast(ProcessorContext, self._watched))
+        init(self._inner, self._watched)
 
     def process(self, record: Record) -> None:
         self._watched.watch(record.key)

@@ -11,7 +11,7 @@ from kafka_pipeline.common.code.user_frames import place_of_definition
 from kafka_pipeline.streams.engine.async_calls import AsyncCalls
 from kafka_pipeline.streams.engine.call_mark import CallMark
 from kafka_pipeline.streams.engine.event_loop import EventLoop
-from kafka_pipeline.streams.engine.running_node import RunningNode, check_methods
+from kafka_pipeline.streams.engine.running_node import RunningNode, check_methods, init
 from kafka_pipeline.streams.engine.time_limit import TimeLimit
 from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.processor import AsyncProcessor, AsyncProcessorContext
@@ -51,7 +51,7 @@ class RunningAsync(RunningNode):
 
     def init(self, context: AsyncProcessorContext) -> None:
         """Call the processor's `init`. Raises what that raises."""
-        self._wait_for(self.processor.init(context))
+        self._wait_for(init(self.processor, context))
 
     def emit(self, records: Sequence[Record]) -> None:
         """Forward the records that a call has returned."""

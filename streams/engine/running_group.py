@@ -18,7 +18,7 @@ from kafka_pipeline.streams.engine.nodes import Node, ProcessorNode, Sink, Sourc
 from kafka_pipeline.streams.engine.outputs import Output
 from kafka_pipeline.streams.engine.running import RunningProcessor, RunningSink, RunningSource
 from kafka_pipeline.streams.engine.running_async import AsyncContext, RunningAsync
-from kafka_pipeline.streams.engine.running_node import RunningNode
+from kafka_pipeline.streams.engine.running_node import RunningNode, init
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
 from kafka_pipeline.streams.errors import StreamsError, SupplierError
 from kafka_pipeline.streams.event_time.step_time import FollowsTime
@@ -213,7 +213,7 @@ class RunningGroup:
         self._contexts.append(context)
         running.context = context
         with nothing_escapes():
-            running.processor.init(context)
+            init(running.processor, context)
         return running
 
     def _make_async(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 from kafka_pipeline.common.code.user_frames import place_of_definition
 from kafka_pipeline.streams.errors import StreamsError
@@ -24,6 +25,13 @@ class RunningNode:
 
     def close(self) -> None:
         """Release what the node holds."""
+
+
+def init(processor: Processor | BatchProcessor | AsyncProcessor, context: Any) -> Any:
+    """Call `init` of a processor, which has its context even if its own `init` does not set it."""
+    if not hasattr(processor, "context"):
+        processor.context = context
+    return processor.init(context)
 
 
 def check_methods(name: str, processor: Processor | BatchProcessor | AsyncProcessor) -> None:

@@ -136,7 +136,6 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
 
         class Balance(Processor):
             def init(self, context):
-                super().init(context)
                 self.balances = context.get_state_store("Balances", stores.KeyValueStore[str, int])
 
             def process(self, record):
@@ -144,8 +143,8 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
                 self.balances.put(record.key, balance)
                 self.context.forward(record.with_value(balance))
 
-    `init` of this class sets `self.context`, and does nothing else. A class that overrides `init`
-    calls `super().init(context)`, or sets `self.context` itself.
+    The engine sets `self.context` before it calls `init`, unless the class has set it. `init` of
+    this class does the same for tests that call it, and nothing else.
     """
 
     def init(self, context: ProcessorContext[KOut, VOut]) -> None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kafka_pipeline import (
     AsyncProcessor,
+    AsyncProcessorContext,
     Batch,
     BatchProcessor,
     Processor,
     ProcessorContext,
     Record,
+    StreamsBuilder,
     StreamsError,
     TopologyBuilder,
+    serdes,
 )
+from kafka_pipeline.streams.engine.running_node import init
 from kafka_pipeline.testing import TopologyTestDriver
 
 FILE = "tests/unit/streams/test_processor_methods.py"
@@ -164,3 +169,61 @@ def test_process_may_be_an_attribute_and_may_take_more_that_has_a_default() -> N
     with TopologyTestDriver(builder) as driver:
         driver.create_input_topic("in").pipe_input(None, b"v")
     assert [getattr(each, "value", each) for each in seen] == [b"v", 1]
+
+
+class OwnInit(Processor):
+    def init(self, context: ProcessorContext) -> None:
+        """Do not call the `init` of the base."""
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record.with_value(self.context.task_id))
+
+
+class OwnInitOfBatches(BatchProcessor):
+    def init(self, context: ProcessorContext) -> None:
+        """Do not call the `init` of the base."""
+
+    def process(self, batch: Batch) -> None:
+        self.context.forward(batch.with_values([self.context.task_id for _ in batch.values]))
+
+
+class OwnInitOfCalls(AsyncProcessor):
+    async def init(self, context: AsyncProcessorContext) -> None:
+        """Do not call the `init` of the base."""
+
+    async def process(self, record: Record) -> Record:
+        return record.with_value(self.context.task_id)
+
+
+@pytest.mark.parametrize("kind", [OwnInit, OwnInitOfBatches, OwnInitOfCalls])
+def test_a_processor_has_its_context_though_its_init_does_not_set_it(
+    kind: type[Processor | BatchProcessor | AsyncProcessor],
+) -> None:
+    builder = TopologyBuilder().add_source("In", "in", value_serde=serdes.string)
+    built = builder.add_processor("P", kind, "In").add_sink(
+        "Out", "out", "P", value_serde=serdes.string
+    )
+    with TopologyTestDriver(built.build()) as driver:
+        driver.create_input_topic("in", value_serde=serdes.string).pipe_input(b"k", "v")
+        output = driver.create_output_topic("out", value_serde=serdes.string)
+        assert [value for _, value in output.read_key_values()] == ["In_0"]
+
+
+def test_a_processor_within_the_dsl_has_its_context_as_well() -> None:
+    builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.string)
+    builder.stream("in").process_values(OwnInit).to("out")
+    with TopologyTestDriver(builder) as driver:
+        driver.create_input_topic("in", serdes.string, serdes.string).pipe_input("k", "v")
+        output = driver.create_output_topic("out", serdes.string, serdes.string)
+        assert len(output.read_key_values()) == 1
+
+
+def test_a_context_that_a_class_has_set_itself_stays() -> None:
+    class Own(OwnInit):
+        def __init__(self) -> None:
+            self.context = context
+
+    context: Any = SimpleNamespace(task_id="own")
+    processor = Own()
+    init(processor, object())
+    assert processor.context is context
