@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from kafka_pipeline.streams.spark.environment import (
     without_secrets,
 )
 from kafka_pipeline.streams.spark.jvm_names import keep_names
+from kafka_pipeline.streams.spark.private_folder import private_folder
 from kafka_pipeline.streams.spark.zone import enter_zone, zoned
 
 _FOLDER, _FOLDER_VARIABLE = "spark.local.dir", "SPARK_LOCAL_DIRS"
@@ -66,7 +66,7 @@ def _start(settings: Mapping[str, str]) -> SparkContext:
     private = ""
     is_local = settings["spark.master"].startswith("local")
     if is_local and _FOLDER not in settings and _FOLDER_VARIABLE not in os.environ:
-        private = tempfile.mkdtemp(prefix="pipeline-spark-")
+        private = str(private_folder())
         settings = {**settings, _FOLDER: private}
     gateway = SparkContext._gateway
     if gateway is None:  # else the JVM of a session that has stopped still runs

@@ -12,7 +12,6 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,12 +19,12 @@ from py4j.java_gateway import JavaObject
 from py4j.protocol import GATEWAY_SERVER_OBJECT_ID
 from pyspark.sql import SparkSession
 
+from kafka_pipeline.streams.spark.private_folder import private_folder
 from kafka_pipeline.streams.sql.java_class import java_class
 from kafka_pipeline.streams.sql.plan_calls import BatchSocket, PlanInJvm
 
-_PREFIX, _NAME = "pipeline-batches-", "socket"
-_LONGEST_PATH = 100
-"""The bytes of a socket's path; Linux takes 107, and macOS 103."""
+_LONGEST_PARENT = 70
+"""How many bytes may precede the name of the socket's folder; Linux takes 107 in all, macOS 103."""
 
 _servers: WeakKeyDictionary[Any, BatchServer] = WeakKeyDictionary()
 _lock = threading.Lock()
@@ -36,11 +35,9 @@ class BatchServer:
 
     def __init__(self, jvm: Any) -> None:
         """Start it, in a folder that only this user may enter."""
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        if len(os.fsencode(folder / _NAME)) > _LONGEST_PATH:
-            folder.rmdir()
-            folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))
-        self.path = str(folder / _NAME)
+        parent = tempfile.gettempdir()
+        is_short = len(os.fsencode(parent)) <= _LONGEST_PARENT
+        self.path = str(private_folder(parent if is_short else "/tmp") / "socket")
         self.java = java_class(jvm, "BatchServer").newInstance()
         gateway = JavaObject(GATEWAY_SERVER_OBJECT_ID, jvm._gateway_client).getGateway()
         self.java.listen(gateway, self.path)

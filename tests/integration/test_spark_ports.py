@@ -91,7 +91,7 @@ def test_nobody_else_may_read_what_spark_writes_to_the_disk(queries: Queries) ->
     assert session is not None
     # A JVM keeps to the folder of its first Spark, which another test may have started.
     batches = Path(str(session.sparkContext._temp_dir))
-    (folder,) = [each for each in batches.parents if each.name.startswith("pipeline-spark-")]
+    (folder,) = [each for each in batches.parents if each.name.startswith("pipeline-jvm-")]
     assert folder.stat().st_mode & 0o077 == 0
     assert any(path.name.startswith("blockmgr-") for path in folder.iterdir())
     written = os.urandom(100)
