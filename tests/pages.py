@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from http.client import HTTPConnection
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafka_pipeline.admin.daemons import Daemon
+from tests.waiting import wait_until
 
 TIMEOUT_S = 60
 _LOGGED = "metrics are shown"
@@ -53,11 +52,3 @@ class Pages:
         """Return the names of the engine's metrics."""
         families = text_string_to_metric_families(self.get("/metrics")[1])
         return {s.name for f in families for s in f.samples if s.name.startswith("kafka_")}
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, which is asked ten times a second."""
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not come so far in time"
-        time.sleep(0.1)

@@ -9,7 +9,8 @@ import pytest
 
 from kafka_pipeline.common.errors import UnavailableError
 from tests.engine import engine
-from tests.pages import Pages, wait_until
+from tests.pages import Pages
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 

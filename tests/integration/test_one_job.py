@@ -25,9 +25,10 @@ from kafka_pipeline.jobmanager import metrics as of_job_manager
 from kafka_pipeline.taskmanager import metrics as of_task_manager
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.engine import Engine, engine
-from tests.pages import Pages, wait_until
+from tests.pages import Pages
 from tests.user_code import shop
 from tests.user_code.word_count import word_count
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,9 @@ from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.common.process.fault_points import DIRECTORY_VARIABLE
 from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.pipeline.load import load_pipeline
-from tests.engine import Engine, engine, kill_worker
+from tests.engine import engine, kill_worker
 from tests.tasks import Job, Record, run_once
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -71,14 +71,6 @@ def write_table(job: Job, pipeline: Path, path: Path) -> None:
     assert DeltaTable(str(path)).count() == IN_TABLE
 
 
-def until(condition: object, job: Engine) -> None:
-    assert callable(condition)
-    until_s = time.monotonic() + MOST_WAIT_S
-    while not condition():
-        assert time.monotonic() < until_s, job.logs()
-        time.sleep(0.1)
-
-
 def test_each_record_counts_once_although_its_process_is_killed_at_the_seam(
     tmp_path: Path, bootstrap_servers: str, job: Job
 ) -> None:
@@ -111,7 +103,7 @@ processors:
         (faults / POINTS[0]).write_text("stop")
         running = made.start_task_manager(0, 1, {DIRECTORY_VARIABLE: str(faults)})
         for point, then in zip(POINTS, (*POINTS[1:], None), strict=True):
-            until((faults / f"{point}.taken").exists, made)
+            wait_until((faults / f"{point}.taken").exists, MOST_WAIT_S, shows=made.logs)
             if then is not None:
                 (faults / then).write_text("stop")
             kill_worker(running)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from kafka_pipeline.streams.sql.spec import Queries, QuerySpec
 from kafka_pipeline.streams.sql.tables import Rows
 from tests.queries import FUNCTIONS, ROWS, results, run
 from tests.tiers import long_but_the_first
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -43,12 +43,6 @@ def change(query: RunningQuery, **frames: object) -> None:
     tables = query._tables
     rows = {**tables.rows.frames, **frames}
     tables.rows = Rows(tables.rows.version + 1, rows)  # type: ignore[arg-type]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    ticker = threading.Event()
-    while not condition():
-        ticker.wait(0.05)
 
 
 def test_table_is_read_again(queries: Queries, names: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from tests.object_store.server import BUCKET, ObjectStore
 from tests.postgres import PASSWORD, USER, Database
 from tests.rest_catalog.server import RestCatalog
 from tests.tiers import long_but_the_first
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -134,11 +134,9 @@ def write(job: Engine, start: int) -> None:
     job.write((b"%d" % (n % KEYS), value(n)) for n in range(start, start + RECORDS))
 
 
-def wait_until(condition: Callable[[], bool], job: Engine) -> None:
-    until_s = time.monotonic() + MOST_WAIT_S
-    while not condition():
-        assert time.monotonic() < until_s, job.logs()
-        time.sleep(0.5)  # to read a table takes the processor from those who write it
+def wait(condition: Callable[[], bool], job: Engine) -> None:
+    # To read a table takes the processor from those who write it.
+    wait_until(condition, MOST_WAIT_S, every_s=0.5, shows=job.logs)
 
 
 def check(
@@ -161,18 +159,18 @@ def check(
         job.start_job_manager()
         running = job.start_task_manager(0, 1, environment)
         write(job, 1)
-        wait_until(lambda: found()[3] == RECORDS - 1, job)
+        wait(lambda: found()[3] == RECORDS - 1, job)
         for round_, point in enumerate(POINTS, 1):
             (faults / "new").write_text("stop")
             (faults / "new").rename(faults / point)
             write(job, 1 + round_ * RECORDS)
-            wait_until((faults / f"{point}.taken").exists, job)
+            wait((faults / f"{point}.taken").exists, job)
             kill_worker(running)
         count = (1 + len(POINTS)) * RECORDS
         job.wait_until_done({job.names.dead_letter("Orders"): count // POISON})
         good = {n for n in range(1, 1 + count) if n % POISON}
         kept = {n % KEYS: n for n in sorted(good)}.values() if upserts else good
-        wait_until(lambda: found()[3] == count - 1, job)
+        wait(lambda: found()[3] == count - 1, job)
         assert found() == (len(kept), len(kept), len(kept), count - 1, sum(kept))
         letters = [v for _, v in job.read(job.names.dead_letter("Orders"))]
         poison = [value(n) for n in range(1, 1 + count) if n % POISON == 0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from kafka_pipeline.common.kafka.offsets import Offsets
 from tests.tiers import long_but_the_first
 from tests.unit.common.config_texts import BASE, load
 from tests.unit.common.mock_broker import MockBroker
+from tests.waiting import wait_until
 
 TOPIC = "in"
 PLACES = [(TOPIC, number) for number in range(3)]
@@ -59,7 +60,7 @@ def config(brokers: MockBroker, monkeypatch: pytest.MonkeyPatch) -> Config:
 @pytest.fixture
 def positions(config: Config) -> Iterator[GroupPositions]:
     positions = GroupPositions(config, Admin(config))
-    until(lambda: set(answering(positions)) == set(GROUPS))
+    wait_until(lambda: set(answering(positions)) == set(GROUPS))
     yield positions
     positions.committed({})
 
@@ -68,12 +69,6 @@ def answering(positions: GroupPositions, *groups: str) -> list[str]:
     found = positions.committed(dict.fromkeys(groups or GROUPS, PLACES))
     assert all({at.offset for at in of.values()} == {3} for of in found.values())
     return list(found)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
 
 
 class SilentAdmin:
@@ -92,44 +87,44 @@ def test_a_new_leader_is_found(
     asker = Offsets(config, Admin(config)) if asked == "stable_ends" else positions
     ask = getattr(asker, asked)
     end = 0 if asked == "starts" else RECORDS
-    until(lambda: ask(PLACES) == dict.fromkeys(PLACES, end))
+    wait_until(lambda: ask(PLACES) == dict.fromkeys(PLACES, end))
     brokers.stop(3)
-    until(lambda: ask(PLACES) == dict.fromkeys(OTHERS, end))
+    wait_until(lambda: ask(PLACES) == dict.fromkeys(OTHERS, end))
     brokers.lead(TOPIC, 2, 1)
-    until(lambda: ask(PLACES) == dict.fromkeys(PLACES, end))
+    wait_until(lambda: ask(PLACES) == dict.fromkeys(PLACES, end))
 
 
 def test_a_leader_that_hangs_holds_up_no_other(
     brokers: MockBroker, positions: GroupPositions
 ) -> None:
-    until(lambda: set(positions.ends(PLACES)) == set(PLACES))
+    wait_until(lambda: set(positions.ends(PLACES)) == set(PLACES))
     brokers.delay(3, 120_000)
-    until(lambda: positions.ends(PLACES) == dict.fromkeys(OTHERS, RECORDS))
-    until(lambda: positions.starts(PLACES) == dict.fromkeys(OTHERS, 0))
+    wait_until(lambda: positions.ends(PLACES) == dict.fromkeys(OTHERS, RECORDS))
+    wait_until(lambda: positions.starts(PLACES) == dict.fromkeys(OTHERS, 0))
     brokers.lead(TOPIC, 2, 2)
-    until(lambda: set(positions.ends(PLACES)) == set(PLACES))
+    wait_until(lambda: set(positions.ends(PLACES)) == set(PLACES))
 
 
 @pytest.mark.long
 def test_an_answer_that_comes_late_is_left_out(
     brokers: MockBroker, positions: GroupPositions
 ) -> None:
-    until(lambda: set(positions.ends(PLACES)) == set(PLACES))
+    wait_until(lambda: set(positions.ends(PLACES)) == set(PLACES))
     brokers.delay(3, 1500)
-    until(lambda: set(positions.ends(PLACES)) == set(OTHERS))
-    until(lambda: set(answering(positions)) == set(GROUPS[:2]))
+    wait_until(lambda: set(positions.ends(PLACES)) == set(OTHERS))
+    wait_until(lambda: set(answering(positions)) == set(GROUPS[:2]))
     brokers.delay(3, 0)
-    until(lambda: positions.ends(PLACES) == dict.fromkeys(PLACES, RECORDS))
-    until(lambda: set(answering(positions)) == set(GROUPS))
+    wait_until(lambda: positions.ends(PLACES) == dict.fromkeys(PLACES, RECORDS))
+    wait_until(lambda: set(answering(positions)) == set(GROUPS))
 
 
 def test_a_lost_coordinator_holds_up_no_other_group(
     brokers: MockBroker, positions: GroupPositions
 ) -> None:
     brokers.stop(3)
-    until(lambda: answering(positions, *reversed(GROUPS)) == ["second", "first"])
+    wait_until(lambda: answering(positions, *reversed(GROUPS)) == ["second", "first"])
     brokers.coordinate("third", 1)
-    until(lambda: set(answering(positions)) == set(GROUPS))
+    wait_until(lambda: set(answering(positions)) == set(GROUPS))
 
 
 @pytest.mark.long
@@ -141,7 +136,7 @@ def test_groups_without_an_answer_do_not_add_up(
     for group in lost:
         brokers.coordinate(group, 3)
     positions = GroupPositions(config, Admin(config))
-    until(lambda: len(positions.committed(dict.fromkeys(lost, PLACES))) == len(lost))
+    wait_until(lambda: len(positions.committed(dict.fromkeys(lost, PLACES))) == len(lost))
     brokers.stop(3)
     began_s = time.monotonic()
     assert positions.committed(dict.fromkeys(lost, PLACES)) == {}

@@ -26,6 +26,7 @@ from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.nodes import Tasks, batch
+from tests.waiting import wait_until
 
 FAIL = GroupSettings()
 SKIP = GroupSettings(on_error=OnError.SKIP)
@@ -66,17 +67,10 @@ class Gate(AsyncProcessor):
                 await asyncio.sleep(0)
             done.set()
 
-        wait_for(lambda: self.loop is not None)
+        wait_until(lambda: self.loop is not None)
         assert self.loop is not None
         asyncio.run_coroutine_threadsafe(settle(), self.loop)
         assert done.wait(TIMEOUT_S)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.001)
 
 
 def group(supplier: Callable[[], Any]) -> NodeGroup:
@@ -144,11 +138,11 @@ def test_only_so_many_calls_go_on_at_a_time() -> None:
     task = Tasks(group(lambda: gate), FAIL)
     task.task.add(batch([b"a", b"b", b"c", b"d"]))
     assert not task.task.step(0, task.partitions, time.monotonic() + TIMEOUT_S).has_more
-    wait_for(lambda: gate.begun == [b"a", b"b"])
+    wait_until(lambda: gate.begun == [b"a", b"b"])
     assert task.task.waiting(("in", 0)) == 2
     gate.open(b"a")
     assert turn(task) == [b"a"]
-    wait_for(lambda: gate.begun == [b"a", b"b", b"c"])
+    wait_until(lambda: gate.begun == [b"a", b"b", b"c"])
     gate.open(b"b", b"c", b"d")
     while task.task.has_calls:
         turn(task)
@@ -161,13 +155,13 @@ def test_with_order_by_key_a_slow_key_holds_up_no_other_and_has_one_call_at_a_ti
     task = Tasks(group(lambda: gate), FAIL)
     task.task.add(batch([b"a1", b"a2", b"b1", b"-1"], keys=[b"a", b"a", b"b", None]))
     turn(task)
-    wait_for(lambda: gate.begun == [b"a1", b"b1", b"-1"])
+    wait_until(lambda: gate.begun == [b"a1", b"b1", b"-1"])
     gate.open(b"b1", b"-1")
     assert turn(task) == [b"b1", b"-1"]
     assert not task.task.has_uncommitted, "what is in flight comes before what was put out"
     gate.open(b"a1")
     assert turn(task) == [b"a1"]
-    wait_for(lambda: gate.begun[-1] == b"a2")
+    wait_until(lambda: gate.begun[-1] == b"a2")
     gate.open(b"a2")
     task.task.step(0, task.partitions, time.monotonic() + TIMEOUT_S)
     assert task.task.has_uncommitted

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,19 +36,20 @@ def read_by(query: str) -> list[str]:
     return sorted({each.lower() for each in _READ.findall(query)})
 
 
-def pipeline(query: str) -> str:
-    return f"""
-sources: {{a: a, b: b, c: c}}
-processors:
-- id: P
-  type: sql
-  from: {json.dumps(read_by(query))}
-  format: json
-  schema: {SCHEMA}
-  query: {json.dumps(query)}
-  ttl: none
-  to: [sink]
-"""
+def pipeline(query: str, sources: Mapping[str, str] | None = None) -> str:
+    """Return a pipeline; `sources` say what is next to their topics, by name."""
+    if sources is None:
+        sources = dict.fromkeys(read_by(query), f'schema: "{SCHEMA}"')
+    given = [f"  {name}: {{topic: {name}, {settings}}}" for name, settings in sources.items()]
+    return "\n".join(
+        (
+            "sources:",
+            *given,
+            "processors:",
+            f"- {{id: P, type: sql, from: {json.dumps([*sources])}, format: json, ttl: none,",
+            f"   query: {json.dumps(query)}, to: [sink]}}",
+        )
+    )
 
 
 def random_value(chance: random.Random) -> dict[str, Any]:
@@ -266,7 +268,7 @@ def test_windows_of_two_times_are_refused(tmp_path: Path) -> None:
 def test_groups_of_a_join_follow_the_side_that_changes(shared: OpenedOnce, joined: str) -> None:
     """Records that are equal in all that the query reads count one by one."""
     query = f"SELECT b.group AS key, sum(a.n) AS s, count(*) AS c FROM {joined} GROUP BY 1"
-    job = Job(pipeline(query).replace("b: b", "b: {topic: b, changelog: true}"), shared)
+    job = Job(pipeline(query).replace("topic: b", "topic: b, changelog: true"), shared)
     row = {"key": "k", "at": 1, "id": 1, "other": 0, "n": 5, "group": "x"}
     for topic in read_by(query)[1:]:
         job.send([row], topic=topic)
@@ -312,10 +314,10 @@ def test_a_join_of_three_follows_all_that_change(shared: OpenedOnce, joined: str
     key = "to_json(named_struct('1', a.key, '2', a.id, '3', b.key, '4', c.key, '5', b.other, "
     key += "'6', c.other, '7', b.id))"
     job = Job(
-        pipeline(f"SELECT {key} AS key, a.n + b.n AS s, c.group AS g FROM {joined}")
-        .replace("a: a", "a: {topic: a, changelog: true}")
-        .replace("b: b", "b: {topic: b, changelog: true}")
-        .replace("c: c", "c: {topic: c, changelog: true}"),
+        pipeline(
+            f"SELECT {key} AS key, a.n + b.n AS s, c.group AS g FROM {joined}",
+            dict.fromkeys(TOPICS, f'changelog: true, schema: "{SCHEMA}"'),
+        ),
         shared,
     )
     row = {"key": "k", "at": 1, "id": 1, "other": 0, "n": 5, "group": "x"}
@@ -347,22 +349,11 @@ def test_a_join_of_three_follows_all_that_change(shared: OpenedOnce, joined: str
 )
 def test_columns_of_results_that_change_need_no_table(shared: OpenedOnce, joined: str) -> None:
     query = f"SELECT coalesce(kind, '-') AS key, sum(price) AS s FROM {joined} GROUP BY kind"
-    job = Job(
-        f"""
-sources:
-  x: {{topic: x, changelog: true, schema: "item INT, price INT"}}
-  y: {{topic: y, changelog: true, schema: "id INT, kind STRING"}}
-processors:
-- id: P
-  type: sql
-  from: [x, y]
-  format: json
-  query: {json.dumps(query)}
-  ttl: none
-  to: [sink]
-""",
-        shared,
-    )
+    sources = {
+        "x": 'changelog: true, schema: "item INT, price INT"',
+        "y": 'changelog: true, schema: "id INT, kind STRING"',
+    }
+    job = Job(pipeline(query, sources), shared)
     job.send([{"key": "p", "at": 1, "id": 7, "kind": "book"}], topic="y")
     job.send([{"key": k, "at": 1, "item": 7, "price": 1} for k in "ab"], topic="x")
     assert job.latest() == {"book": {"s": 2}}
@@ -385,23 +376,12 @@ def test_columns_need_no_table_if_one_input_alone_has_them(shared: OpenedOnce, j
     query = (
         f"SELECT City AS key, sum(price) AS s FROM {joined} GROUP BY city HAVING max(bidder) < 9"
     )
-    job = Job(
-        f"""
-sources:
-  x: {{topic: x, schema: "item INT, bidder INT, price INT"}}
-  y: {{topic: y, schema: "id INT, seller INT, kind STRUCT<city: STRING>"}}
-  z: {{topic: z, schema: "pid INT, city STRING"}}
-processors:
-- id: P
-  type: sql
-  from: [x, y, z]
-  format: json
-  query: {json.dumps(query)}
-  ttl: none
-  to: [sink]
-""",
-        shared,
-    )
+    sources = {
+        "x": 'schema: "item INT, bidder INT, price INT"',
+        "y": 'schema: "id INT, seller INT, kind STRUCT<city: STRING>"',
+        "z": 'schema: "pid INT, city STRING"',
+    }
+    job = Job(pipeline(query, sources), shared)
     job.send([{"key": "p", "at": 1, "pid": 5, "city": "Ulm"}], topic="z")
     job.send([{"key": "a", "at": 1, "id": 7, "seller": 5}], topic="y")
     job.send([{"key": "b", "at": 1, "item": 7, "bidder": 1, "price": n} for n in (3, 4)], topic="x")
