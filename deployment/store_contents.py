@@ -142,6 +142,13 @@ def _difference(kept: StoreContent, wanted: StoreContent) -> str:
         for what, before, now in compared
         if before != now and (what != "has windows" or kept.family == wanted.family)
     ]
+    if kept.sides and wanted.sides:
+        (had, others), (has, _) = kept.sides, wanted.sides
+        if has == others != had:
+            differences.append(
+                f"it has the records of {' and '.join(had)}, and now those of the other side of "
+                f"the join are wanted, {' and '.join(has)}"
+            )
     return "; ".join((*differences, *_format_differences(kept, wanted)))
 
 

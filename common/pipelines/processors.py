@@ -74,6 +74,7 @@ class StoreContent(Strict, frozen=True, kw_only=True):
 
     Only a store with the same content can go on with them, or one with a later `format` that
     upgrades values. `former` has the serdes of the last formats before, if these can be read.
+    `sides` is for a side of a join of streams: the topics of its records, and those of the others.
     """
 
     family: str
@@ -82,6 +83,7 @@ class StoreContent(Strict, frozen=True, kw_only=True):
     windows: str = ""
     format: Positive = 1
     former: tuple[str, ...] = ()
+    sides: tuple[tuple[str, ...], ...] = ()
 
     @property
     def formats(self) -> dict[int, str]:

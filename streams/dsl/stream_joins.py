@@ -14,6 +14,7 @@ from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
 from kafka_pipeline.streams.dsl.joining import LEFT, RIGHT, JoinFunction, JoinKind, add_sides
 from kafka_pipeline.streams.dsl.table_lookup import NULL_KEY_OR_VALUE
 from kafka_pipeline.streams.dsl.table_values import unwritable
+from kafka_pipeline.streams.dsl.topics import topics_read_for
 from kafka_pipeline.streams.dsl.unmatched_records import Unmatched
 from kafka_pipeline.streams.dsl.waiting import waiting_store
 from kafka_pipeline.streams.dsl.windows import JoinWindows
@@ -121,16 +122,20 @@ class JoinStreams(Operation):
         waits = join.kind is not JoinKind.INNER
         return (*join.sides, join.waiting, join.times) if waits else join.sides
 
-    def _stores(self, after_key: int) -> list[StoreBuilder[Any, Any]]:
-        join = self.join
-        sides = [join.side_store(side, after_key) for side in (LEFT, RIGHT)]
+    def _stores(self, step: Step) -> list[StoreBuilder[Any, Any]]:
+        join, after_key = self.join, step.after_key
+        left, right = map(topics_read_for, step.parents)
+        sides = [
+            join.side_store(LEFT, after_key).of_side(left, right),
+            join.side_store(RIGHT, after_key).of_side(right, left),
+        ]
         if join.kind is JoinKind.INNER:
             return sides
         return [*sides, waiting_store(join.waiting, after_key), join_time_store(join.times)]
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add the stores, a node for each side, and the one that joins."""
-        for store in self._stores(step.after_key):
+        for store in self._stores(step):
             compiler.add_store(store)
         sides = add_sides(step, compiler)
         compiler.builder.add_processor(

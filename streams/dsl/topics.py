@@ -43,6 +43,21 @@ class ReadTopics(Operation):
         compiler.produces(step, step.name)
 
 
+def topics_read_for(step: Step) -> list[str]:
+    """Return the topics and patterns whose records come to a step, sorted."""
+    found, steps, seen = set[str](), [step], set[Step]()
+    while steps:
+        each = steps.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        steps += each.parents
+        if isinstance(each.operation, ReadTopics):
+            topics = each.operation.topics
+            found.update([topics.pattern] if isinstance(topics, re.Pattern) else topics)
+    return sorted(found)
+
+
 @dataclass(frozen=True, slots=True)
 class WriteTopic(Operation):
     """Writes a stream to a topic."""

@@ -60,7 +60,8 @@ class StoreBuilder(Generic[K, V]):
     A store that is not `persistent` is in memory, and restored as a whole after every start. A
     store that is not `logged` has no state topic, and is empty after every start. `spreading` says
     how the state goes to another number of tasks. `windows` says which windows the entries are, in
-    words; "" if that does not matter. `with_format` gives it a `format` of values.
+    words; "" if that does not matter. `with_format` gives it a `format` of values. `sides` is that
+    of `StoreContent`.
     """
 
     name: str
@@ -73,6 +74,7 @@ class StoreBuilder(Generic[K, V]):
     spreading: Spreading = SAID
     windows: str = ""
     format: ValueFormat = PLAIN
+    sides: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -111,6 +113,7 @@ class StoreBuilder(Generic[K, V]):
             windows=self.windows,
             format=self.format.version,
             former=self.format.serdes(self.value_serde),
+            sides=self.sides,
         )
 
     def topic_config(self) -> Mapping[str, str]:
@@ -196,6 +199,10 @@ class StoreBuilder(Generic[K, V]):
     def of_windows(self, windows: str) -> StoreBuilder[K, V]:
         """Return the definition of a store of the engine with these windows, in words."""
         return replace(self, windows=windows)
+
+    def of_side(self, topics: Sequence[str], others: Sequence[str]) -> StoreBuilder[K, V]:
+        """Return the definition of a store with the records of one side of a join of streams."""
+        return replace(self, sides=(tuple(topics), tuple(others)))
 
     def with_options(self, **options: Any) -> StoreBuilder[K, V]:
         """Return the definition with further arguments of its class, for the engine's own steps.

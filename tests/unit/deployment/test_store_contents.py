@@ -275,3 +275,28 @@ def test_windows_and_serdes_of_the_dsl_are_compared(
     assert bool(found.impossible) is bool(reason)
     assert all(reason in each for each in found.impossible.values())
     assert plan(former, former, topics).impossible == {}
+
+
+@pytest.mark.parametrize(
+    ("builder", "left", "right", "reason"),
+    [
+        ("of_streams", "b", "a", "the records of a, and now those of the other side of the join"),
+        ("of_streams", "b", "c", "the records of a, and now those of the other side of the join"),
+        ("of_streams", "c", "a", "the records of b, and now those of the other side of the join"),
+        ("of_streams", "c", "b", ""),
+        ("of_repartitions", "b", "a", "are wanted, b"),
+    ],
+)
+def test_records_of_a_join_of_streams_are_not_those_of_its_other_side(
+    builder: str, left: str, right: str, reason: str
+) -> None:
+    text = (
+        "- {id: W, type: topology, builder: 'tests.user_code.joins:%s', "
+        "config: {left: %s, right: %s, joined: d}}"
+    )
+    former, later = load(text % (builder, "a", "b"), JOB), load(text % (builder, left, right), JOB)
+    topics = [spec.name for spec in former.data_topics(1)]
+    found = plan(former, later, topics).impossible
+    assert bool(found) is bool(reason)
+    assert all(reason in each for each in found.values())
+    assert plan(read_again(former), former, topics).impossible == {}
