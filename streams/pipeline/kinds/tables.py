@@ -122,7 +122,11 @@ def read_tables(fields: Fields, problems: Problems) -> TablesRead:
     by_spark: dict[str, TableSpec] = {}
     of_topics: dict[str, TopicTableSpec] = {}
     pairs = fields.pairs(TABLES)
+    folded = dict[str, str]()
     for pair in pairs:
+        first = folded.setdefault(pair.key.lower(), pair.key)
+        if first != pair.key:
+            problems.add(pair.at, f'"{pair.key}" and "{first}" are one table to Spark: rename one')
         if not pair.key.isidentifier() or pair.key.lower() == VIEW:
             problems.add(pair.at, f'"{pair.key}" cannot be the name of a table')
         if not isinstance(pair.value, Map):

@@ -126,6 +126,10 @@ def test_spec_survives_its_way_to_the_driver() -> None:
             "cannot be the name of a table",
         ),
         (
+            "type: sql, query: q, tables: {t: {format: csv, path: a}, T: {format: csv, path: b}}",
+            '"T" and "t" are one table to Spark: rename one',
+        ),
+        (
             "type: sql, query: q, tables: {t: {format: csv, path: a, refresh_interval: often}}",
             '"10 min"',
         ),
