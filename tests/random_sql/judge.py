@@ -48,7 +48,7 @@ _VERSION = {
 }
 _JSON = {
     "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 _MOMENT = re.compile(r"(\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d*?)0+(?!\d)")
