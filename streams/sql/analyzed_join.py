@@ -20,6 +20,7 @@ from kafka_pipeline.streams.sql.join_bounds import (
     HOW_TO_JOIN,
     SEVERAL_JOINS,
     TimeComparison,
+    Times,
     bounds_of,
 )
 from kafka_pipeline.streams.sql.join_shape import EQUAL, MATCHES, RECORD
@@ -69,8 +70,10 @@ _COMPARED_AS_BYTES = re.compile(
 _SUBQUERIES = ("Exists", "InSubquery", "ListQuery", "ScalarSubquery")
 
 _COLUMN_ID = re.compile(r"#\d+L?")
-_SUMS = ("TimestampAddInterval", "TimeAdd")
-"""A time and an interval, in Spark 4.1 and before."""
+_SUMS = ("TimestampAddInterval", "TimeAdd", "Add")
+"""A time and an interval, in Spark 4.1 and before, and two intervals."""
+_DIFFERENCES = ("SubtractTimestamps", "Subtract")
+"""Two times, and two intervals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,10 +444,13 @@ def _read_condition(
     def key_of(column: Any) -> int | None:
         return side_of(column, keys) if kind(column) == "AttributeReference" else None
 
-    def time_of(expression: Any) -> tuple[int, int] | None:
-        time, added_us = _time_and_interval(expression)
-        side = side_of(time, times) if kind(time) == "AttributeReference" else None
-        return None if side is None or added_us is None else (side, added_us)
+    def time_of(column: Any) -> Times | None:
+        match side_of(column, times):
+            case 0:
+                return Times(left=1)
+            case 1:
+                return Times(right=1)
+        return None
 
     comparisons, others, has_keys = list[TimeComparison](), list[Any](), False
     for demand in demanded:
@@ -454,11 +460,11 @@ def _read_condition(
                 has_keys = True
                 continue
         found = [
-            TimeComparison.of_sides(before, operator, after)
+            TimeComparison.of(before, operator, after)
             for first, operator, second in compared(demand)
             if has_bounds
-            and (before := time_of(first)) is not None
-            and (after := time_of(second)) is not None
+            and (before := _times(first, time_of)) is not None
+            and (after := _times(second, time_of)) is not None
         ]
         known = [each for each in found if each is not None]
         comparisons += known
@@ -472,20 +478,29 @@ def _read_condition(
     return comparisons, others
 
 
-def _time_and_interval(expression: Any) -> tuple[Any, int | None]:
-    """Take an expression apart: the time, and how many µs are added to it; `None` if unknown."""
-    added_us = 0
-    while True:
-        name = kind(expression)
-        if name == "Cast" and str(expression.dataType().catalogString()) == "timestamp":
-            expression = expression.child()
-        elif name == "DatetimeSub":
-            expression = expression.replacement()
-        elif name in _SUMS:
-            expression, interval = items(expression.children())
-            is_known = "DayTimeInterval" in interval.dataType().toString() and interval.foldable()
-            if not is_known:
-                return expression, None
-            added_us += int(interval.eval(None))
-        else:
-            return expression, added_us
+def _times(expression: Any, time_of: Callable[[Any], Times | None]) -> Times | None:
+    """Return what an expression of times and intervals adds up to; `None` if it is another one.
+
+    `time_of` says what a column is.
+    """
+    type_ = str(expression.dataType().catalogString())
+    if "DayTimeInterval" in expression.dataType().toString() and expression.foldable():
+        us = expression.eval(None)
+        return None if us is None else Times(us=int(us))
+    parts = items(expression.children())
+    match kind(expression):
+        case "AttributeReference":
+            return time_of(expression)
+        case "DatetimeSub":
+            return _times(expression.replacement(), time_of)
+        case "Cast" if type_ in ("timestamp", "interval day to second"):
+            return _times(parts[0], time_of)
+        case "UnaryMinus":
+            found = _times(parts[0], time_of)
+            return None if found is None else -found
+        case name if name in (*_SUMS, *_DIFFERENCES):
+            first, second = (_times(each, time_of) for each in parts)
+            if first is None or second is None:
+                return None
+            return first - second if name in _DIFFERENCES else first + second
+    return None

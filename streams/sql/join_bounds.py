@@ -26,6 +26,27 @@ _MIRRORED: dict[str, Comparing] = {"<": ">", "<=": ">=", "=": "=", ">=": "<=", "
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """A sum of times and intervals: how often it has the time of each side, and some µs."""
+
+    left: int = 0
+    right: int = 0
+    us: int = 0
+
+    def __add__(self, other: Times) -> Times:
+        """Add another sum."""
+        return Times(self.left + other.left, self.right + other.right, self.us + other.us)
+
+    def __neg__(self) -> Times:
+        """Subtract it from zero."""
+        return Times(-self.left, -self.right, -self.us)
+
+    def __sub__(self, other: Times) -> Times:
+        """Subtract another sum."""
+        return self + -other
+
+
+@dataclass(frozen=True, slots=True)
 class TimeComparison:
     """A condition on the time of the right record minus that of the left one, in µs."""
 
@@ -33,18 +54,15 @@ class TimeComparison:
     difference_us: int
 
     @classmethod
-    def of_sides(
-        cls, first: tuple[int, int], operator: Comparing, second: tuple[int, int]
-    ) -> TimeComparison | None:
-        """Return what two times say that are compared; `None` if they are of the same side.
-
-        Each is a side, 0 for the left one, and how much is added to the time of its record.
-        """
-        if first[0] == second[0]:
-            return None
-        if first[0] == 1:
-            return cls(operator, second[1] - first[1])
-        return cls(_MIRRORED[operator], first[1] - second[1])
+    def of(cls, first: Times, operator: Comparing, second: Times) -> TimeComparison | None:
+        """Return what two sums say that are compared; `None` unless that is about both sides."""
+        difference = first - second
+        match difference.left, difference.right:
+            case -1, 1:
+                return cls(operator, -difference.us)
+            case 1, -1:
+                return cls(_MIRRORED[operator], difference.us)
+        return None
 
 
 def bounds_of(comparisons: Iterable[TimeComparison]) -> tuple[int, int] | None:

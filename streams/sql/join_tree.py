@@ -18,12 +18,14 @@ from kafka_pipeline.streams.sql.join_bounds import (
     SEVERAL_JOINS,
     Comparing,
     TimeComparison,
+    Times,
     bounds_of,
 )
 from kafka_pipeline.streams.sql.query_tree import (
     is_column_of_records,
     is_input,
     microseconds,
+    microseconds_between,
     parsed,
     quiet,
     sources_of,
@@ -210,44 +212,47 @@ def _comparisons(condition: exp.Expr, scope: Scope, right: str) -> Iterator[Time
 def _compared(
     first: exp.Expr, operator: Comparing, second: exp.Expr, scope: Scope, right: str
 ) -> Iterator[TimeComparison]:
-    before, after = (_time(each, scope, right) for each in (first, second))
+    before, after = (_times(each, scope, right) for each in (first, second))
     if before is not None and after is not None:
-        found = TimeComparison.of_sides(before, operator, after)
+        found = TimeComparison.of(before, operator, after)
         if found is not None:
             yield found
 
 
-def _time(node: exp.Expr, scope: Scope, right: str) -> tuple[int, int] | None:
-    """Return the side of a record's time, and how many µs are added to it."""
+def _times(node: exp.Expr, scope: Scope, right: str) -> Times | None:
+    """Return what an expression of times of records and intervals adds up to."""
     node = node.unnest()
     match node:
         case exp.Column():
-            is_time = is_column_of_records(node, "timestamp", scope)
-            return (int(node.table == right), 0) if is_time and node.table else None
-        case exp.Add() | exp.Sub():
-            time, interval = _time(node.this, scope, right), _interval(node.expression)
-            if time is None or interval is None:
+            if not node.table or not is_column_of_records(node, "timestamp", scope):
                 return None
-            return time[0], time[1] + (interval if isinstance(node, exp.Add) else -interval)
-    return None
-
-
-def _interval(node: exp.Expr) -> int | None:
-    """Return how long an interval is, in µs."""
-    node = node.unnest()
-    match node:
-        case exp.Add():
-            parts = _interval(node.this), _interval(node.expression)
-            return None if None in parts else sum(part for part in parts if part is not None)
+            return Times(right=1) if node.table == right else Times(left=1)
+        case exp.Add() | exp.Sub():
+            first, second = (_times(each, scope, right) for each in (node.left, node.right))
+            if first is None or second is None:
+                return None
+            return first + second if isinstance(node, exp.Add) else first - second
         case exp.Neg():
-            found = _interval(node.this)
+            found = _times(node.this, scope, right)
             return None if found is None else -found
         case exp.Interval():
-            amount, unit = node.this, node.args.get("unit")
-            sign = -1 if isinstance(amount, exp.Neg) else 1
-            amount = amount.this if isinstance(amount, exp.Neg) else amount
-            if not isinstance(amount, exp.Literal) or not isinstance(unit, exp.Var | None):
-                return None
-            found = microseconds(f"{amount.name} {unit.name if unit else ''}")
-            return None if found is None else sign * found
+            us = _microseconds(node)
+            return None if us is None else Times(us=us)
     return None
+
+
+def _microseconds(interval: exp.Interval) -> int | None:
+    """Return how long an interval is."""
+    amount, unit = interval.this, interval.args.get("unit")
+    sign = -1 if isinstance(amount, exp.Neg) else 1
+    amount = amount.this if isinstance(amount, exp.Neg) else amount
+    if not isinstance(amount, exp.Literal):
+        return None
+    match unit:
+        case exp.IntervalSpan():
+            found = microseconds_between(amount.name, unit.name, unit.expression.name)
+        case exp.Var() | None:
+            found = microseconds(f"{amount.name} {unit.name if unit else ''}")
+        case _:
+            return None
+    return None if found is None else sign * found

@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
 
@@ -37,7 +38,10 @@ _IS_LOOKUP = "is a lookup table"
 _SHOWN = 30
 """How many characters of a query an error shows."""
 
-_PART = re.compile(r"\s*([+-]?\d+)\s+([a-z]+)\s*")
+_PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s+([a-z]+)\s*")
+_BETWEEN = re.compile(r"\s*([+-]?)((?:\d+[ :])*)(\d+(?:\.\d+)?)\s*")
+_SPANNED = ("DAY", "HOUR", "MINUTE", "SECOND")
+"""The units from one to another, such as in `INTERVAL '1:30' HOUR TO MINUTE`."""
 _HOW = "write its times as text, such as window(timestamp, '1 hour')"
 
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
@@ -351,11 +355,28 @@ def microseconds(text: str) -> int | None:
     while text:
         found = _PART.match(text)
         unit = found[2].removesuffix("s") if found else ""
-        if found is None or unit not in UNITS_US:
+        if found is None or unit not in UNITS_US or ("." in found[1] and unit != "second"):
             return None
-        total += int(found[1]) * UNITS_US[unit]
+        total += int(Decimal(found[1]) * UNITS_US[unit])
         text = text[found.end() :]
     return total
+
+
+def microseconds_between(text: str, first: str, last: str) -> int | None:
+    """Return how long text such as `1:30` is from a unit to another one, such as HOUR and MINUTE.
+
+    Returns `None` if it cannot be read.
+    """
+    found = _BETWEEN.fullmatch(text)
+    if found is None or not {first, last} <= {*_SPANNED}:
+        return None
+    units = _SPANNED[_SPANNED.index(first) : _SPANNED.index(last) + 1]
+    amounts = [*found[2].replace(":", " ").split(), found[3]]
+    if len(amounts) != len(units) or ("." in found[3] and last != "SECOND"):
+        return None
+    parts = (f"{each} {unit}" for each, unit in zip(amounts, units, strict=True))
+    total = microseconds(" ".join(parts))
+    return -total if total is not None and found[1] == "-" else total
 
 
 _WINDOWS: dict[str, Callable[[Sequence[_Time]], WindowsSpec]] = {

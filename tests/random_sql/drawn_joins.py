@@ -18,6 +18,7 @@ BOUNDS = (
     "p.timestamp - INTERVAL 2 MINUTES >= o.timestamp AND p.timestamp <= o.timestamp + INTERVAL 9 "
     "MINUTES",
     "o.timestamp = p.timestamp",
+    "p.timestamp - o.timestamp BETWEEN -INTERVAL 3 MINUTES AND INTERVAL '0:07' HOUR TO MINUTE",
 )
 _SIZES = ("'1 hour'", "'10 minutes'", "'1 hour', '20 minutes'")
 _NEVER_LATE_MIN = 400 * 24 * 60

@@ -45,6 +45,18 @@ def joined(how: str, on: str) -> str:
             5 * MINUTE,
             -MINUTE,
         ),
+        (
+            "p.timestamp - o.timestamp <= INTERVAL '1:30' HOUR TO MINUTE AND "
+            "o.timestamp - p.timestamp < INTERVAL '1 02:00:00.5' DAY TO SECOND",
+            26 * HOUR + 499,
+            90 * MINUTE,
+        ),
+        (
+            "o.timestamp - (p.timestamp + INTERVAL 1 MINUTE) BETWEEN -INTERVAL '02:03.4' MINUTE TO "
+            "SECOND AND INTERVAL '-1' HOUR + INTERVAL '1.5' SECONDS + INTERVAL 2 HOURS",
+            HOUR + MINUTE + 1500,
+            MINUTE + 3400,
+        ),
     ],
 )
 def test_bounds(condition: str, before_ms: int, after_ms: int) -> None:
@@ -160,6 +172,8 @@ def regular(query: str) -> tuple[str | None, str]:
     "query",
     [
         joined("JOIN", "p.timestamp > o.timestamp"),
+        joined("JOIN", "p.timestamp - o.timestamp <= INTERVAL 5 MINUTES"),
+        joined("JOIN", "p.timestamp - o.timestamp BETWEEN INTERVAL '1:2' DAY TO SECOND AND o.n"),
         joined("JOIN", "p.n = o.n"),
         joined("JOIN", f"({WITHIN} OR p.n = o.n)"),
         f"SELECT o.key FROM (SELECT key, created AS timestamp FROM orders) o JOIN payments p {ON}",

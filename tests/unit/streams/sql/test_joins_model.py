@@ -24,12 +24,16 @@ pytestmark = pytest.mark.integration
 SIZE = 30
 END_MIN = 100_000
 BOUNDS = {
+    "difference": "p.timestamp - o.timestamp BETWEEN INTERVAL '-0 00:05:30' DAY TO SECOND AND "
+    "INTERVAL '0:03' HOUR TO MINUTE + INTERVAL '0.5' SECOND",
     "around": "p.timestamp BETWEEN o.timestamp - INTERVAL 5 MINUTES AND o.timestamp + INTERVAL 3 "
     "MINUTES",
     "after": "p.timestamp > o.timestamp AND o.timestamp + INTERVAL 10 MINUTES > p.timestamp",
     "later": "p.timestamp - INTERVAL 2 MINUTES >= o.timestamp AND "
     "p.timestamp <= o.timestamp + INTERVAL '1 hour'",
     "at once": "o.timestamp = p.timestamp",
+    "differences": "o.timestamp - p.timestamp < INTERVAL 5 MINUTES AND "
+    "p.timestamp - (o.timestamp + INTERVAL 1 MINUTE) <= -INTERVAL '1' SECOND",
 }
 GIVES = "SELECT coalesce(o.key, p.key) AS key, o.n, o.s, p.n AS m, p.s AS t, p.x FROM "
 SIDES = (
