@@ -246,6 +246,8 @@ def _way_to_join(plan: Any, inputs: Mapping[int, str]) -> tuple[list[PlanStep], 
                 "GROUP BY and DISTINCT cannot be in the SELECT that joins two inputs: put the join "
                 "into a subquery of FROM"
             )
+        if kind(plan) == "LateralJoin":
+            raise refusal(plan)
         above.append(PlanStep(plan, children, reading[0]))
         plan = children[reading[0]]
 
@@ -287,17 +289,21 @@ def _inputs_of_sides(join: Any, inputs: Mapping[int, str]) -> tuple[int, int]:
 def _demands_and_where(
     join: Any, above: Sequence[PlanStep], how: str
 ) -> tuple[list[Any], list[Any]]:
-    """Return what a join demands of pairs, and what WHERE directly above it demands.
+    """Return what a join demands of pairs, and what WHERE above it demands.
 
-    WHERE is the condition of an inner join that has none, such as one by a comma.
+    WHERE is the condition of an inner join that has none, such as one by a comma, but for what
+    reads columns of a LATERAL VIEW or a subquery.
     """
     demanded = [each for each in demands(join) if str(each.toString()) != "true"]
-    where = [*conjuncts(above[-1].node.condition())] if _is_where(above) else []
+    at = _place_of_where(above)
+    where = [] if at is None else [*conjuncts(above[at].node.condition())]
     if demanded or how not in _INNER:
         return demanded, where
+    given = {id_of(column) for column in items(join.output())}
+    of_pairs = [_read_by(each) <= given and not _has_subquery(each) for each in where]
     return (
-        [each for each in where if not _has_subquery(each)],
-        [each for each in where if _has_subquery(each)],
+        [each for each, is_of_pairs in zip(where, of_pairs, strict=True) if is_of_pairs],
+        [each for each, is_of_pairs in zip(where, of_pairs, strict=True) if not is_of_pairs],
     )
 
 
@@ -331,12 +337,13 @@ def _with_conditions_below(
         for of_side, plan in zip(below, items(join.children()), strict=True)
     ]
     join = make.with_children(join, sides)
-    if not _is_where(above):
+    at = _place_of_where(above)
+    if at is None:
         return join, of_pairs, above
-    above = above[:-1]
+    (child,), rest = above[at].children, []
     if of_results:
-        above.append(PlanStep(_filtered(of_results, join, make), [join], 0))
-    return join, of_pairs, above
+        rest = [PlanStep(_filtered(of_results, child, make), [child], 0)]
+    return join, of_pairs, [*above[:at], *rest, *above[at + 1 :]]
 
 
 def _sides_of(join: Any) -> Callable[[Any], int | None]:
@@ -350,9 +357,12 @@ def _sides_of(join: Any) -> Callable[[Any], int | None]:
     return side_of
 
 
-def _is_where(above: Sequence[PlanStep]) -> bool:
-    """Whether a WHERE is directly above a join."""
-    return bool(above) and kind(above[-1].node) == "Filter"
+def _place_of_where(above: Sequence[PlanStep]) -> int | None:
+    """Return which operator is a WHERE directly above a join and the LATERAL VIEWs that follow."""
+    for at in reversed(range(len(above))):
+        if kind(above[at].node) != "Generate":
+            return at if kind(above[at].node) == "Filter" else None
+    return None
 
 
 def _filtered(demanded: Sequence[Any], plan: Any, make: Catalyst) -> Any:

@@ -112,7 +112,7 @@ _ADDRESS = ("partition", "offset")
 
 
 def joined_groups(chance: random.Random) -> Query:
-    """Draw a SELECT that groups what it joins, or joins three inputs, or both."""
+    """Draw a SELECT that groups what it joins, joins three inputs, or explodes what it joins."""
     third = chance.choice(("", "", "orders", "payments"))
     sides = _Sides(chance, explodes=True, alone=chance.random() < 0.2, third=third)
     aliases = (*sides.sql,)
@@ -150,7 +150,7 @@ def joined_groups(chance: random.Random) -> Query:
         "ttl": chance.choice(("none", "20000 d")),
     }
     shapes = (Shape.GROUPS, Shape.GROUPS, Shape.BEST, Shape.DISTINCT)
-    shape = chance.choice((*shapes, Shape.ROWS, Shape.ROWS) if third else shapes)
+    shape = chance.choice((*shapes, Shape.ROWS, Shape.ROWS) if third or lateral else shapes)
     if shape in (Shape.DISTINCT, Shape.ROWS):
         return Query(shape, items=columns(chance, drawing, 3), **settings)
     groups = grouping(chance, drawing, chance.choice((None, column("o.key", "STRING"))))

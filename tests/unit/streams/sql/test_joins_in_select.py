@@ -140,6 +140,11 @@ def test_groups_of_joins(name: str, tmp_path: Path, seeds: list[int]) -> None:
 
 
 ROWS = {
+    "by a comma, with LATERAL VIEW": (
+        "SELECT a.n AS p, b.n AS q, item, x FROM a, b LATERAL VIEW explode(array(a.n, b.other)) v "
+        "AS item LATERAL VIEW OUTER explode(array(a.other, 1)) w AS x WHERE a.id = b.id AND a.n > "
+        "1 AND item <> x AND (b.n < 4 OR v.item = 2)"
+    ),
     "three inputs": (
         "SELECT a.n AS p, b.n AS q, C.N AS r, C.Group FROM a JOIN b ON a.id = b.id JOIN c C ON "
         "b.other = c.other AND c.n > a.n WHERE a.group <> 'z'"

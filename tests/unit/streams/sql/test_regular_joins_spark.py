@@ -89,6 +89,12 @@ def test_conditions_of_one_side_mean_what_they_mean_to_spark(
             ("JOIN payments p ON o.n = p.n WHERE o.x = 1 AND p.x IN (1, 2)", ["o1"], ["p1", "p2"]),
             ("JOIN payments p ON o.n = p.n AND o.x = 1 AND p.x > 1", ["o1"], ["p2", "p3"]),
             (", payments p WHERE o.n = p.n AND o.x = 1 AND p.x = o.x", ["o1"], ["p1", "p2", "p3"]),
+            (
+                ", payments p LATERAL VIEW explode(array(o.x, 2)) v AS y WHERE o.n = p.n AND "
+                "o.x = 1 AND p.x <> y AND p.x > 1",
+                ["o1"],
+                ["p2", "p3"],
+            ),
             ("LEFT JOIN payments p ON o.n = p.n AND o.x = 1 AND p.x > 2", ["o1", "o2"], ["p3"]),
             (
                 "LEFT JOIN payments p ON o.n = p.n WHERE o.x = 1 AND p.x > 2",
@@ -284,6 +290,11 @@ def test_rows_meet_by_what_must_be_equal(
                 "compare windows by their start",
             ),
             ("SELECT rand() AS n FROM orders o JOIN payments p ON o.n = p.n", "random numbers"),
+            (
+                "SELECT y FROM orders o, payments p, LATERAL explode(array(o.n)) v(y) WHERE o.n = "
+                "p.n",
+                "use LATERAL VIEW",
+            ),
         ],
         2,
     ),
