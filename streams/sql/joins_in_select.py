@@ -55,6 +55,8 @@ _ENDS = frozenset(
 """What may come after FROM."""
 _OTHERS = frozenset({TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT, TokenType.PIVOT})
 """With one of these, a SELECT is not cut."""
+_BEFORE_STAR = (TokenType.SELECT, TokenType.DISTINCT, TokenType.ALL, TokenType.COMMA)
+"""The words in front of a `*` that gives all columns. Another one multiplies."""
 _WINDOWS = ("window", "session_window", CALENDAR_WINDOW)
 """The functions that give windows of a time, which is their first argument."""
 
@@ -114,6 +116,15 @@ def find_from(tokens: Sequence[Token], query: Query) -> FromClause | None:
         rest = next(behind, query.end)
         where = _demands(tokens, end + 1, rest)
     return FromClause(opening, items, views, end, where, rest)
+
+
+def place_of_star(tokens: Sequence[Token], query: Query, clause: FromClause) -> int | None:
+    """Return the place of `*` in a SELECT; `None` without one, and for `* EXCEPT …`."""
+    for place in _outside_parentheses(tokens, query.body, clause.opening):
+        before, after = tokens[place - 1].token_type, tokens[place + 1].token_type
+        if tokens[place].token_type == TokenType.STAR and before in _BEFORE_STAR:
+            return place if after in (TokenType.COMMA, TokenType.FROM) else None
+    return None
 
 
 def window_times(tokens: Sequence[Token], query: Query) -> list[tuple[int, int]]:
@@ -255,15 +266,16 @@ class JoinsOfSelect:
     def _seen_by(self, column: exp.Column) -> list[int]:
         """Return which items a column may be of: in ON, those up to the join."""
         join = column.find_ancestor(exp.Join)
-        if join is not None and any(join is each for each in self._joins):
-            last = next(at for at, each in enumerate(self._joins, 1) if each is join)
-            before = range(last + 1)
-        else:
-            before, last = range(len(self.names)), 0
+        last = next((at for at, each in enumerate(self._joins, 1) if each is join), None)
+        return self._seen(last)
+
+    def _seen(self, last: int | None = None) -> list[int]:
+        """Return which items are seen in the ON of the `last` one, or else after all joins."""
         hidden = {
             at for at, each in enumerate(self._joins, 1) if at != last and each.kind in _ONE_SIDED
         }
-        return [at for at in before if at not in hidden]
+        items = range(len(self.names) if last is None else last + 1)
+        return [at for at in items if at not in hidden]
 
     def _knows(self, items: Collection[int]) -> bool:
         return all(self._columns[at] is not None for at in items)
@@ -293,6 +305,17 @@ class JoinsOfSelect:
     def keeps_rows(self) -> bool:
         """Whether a side of a join may be missing."""
         return any(join.side for join in self._joins)
+
+    def of_star(self) -> str | None:
+        """Return what `*` gives; `None` if that depends on the columns of the items."""
+        using = [[each.name for each in join.args.get("using") or ()] for join in self._joins]
+        if any(join.method for join in self._joins) or any(each != using[0] for each in using):
+            return None
+        merged = ", ".join(map(quoted, using[0]))
+        others = f" EXCEPT ({merged})" if merged else ""
+        tables = [f"{quoted(self.names[at])}.*{others}" for at in self._seen()]
+        views = [f"{quoted(each.alias)}.*" for each in self._views]
+        return ", ".join([*([merged] if merged else []), *tables, *views])
 
     def _demands_on(self, end: int) -> list[int]:
         """Return which parts of WHERE name tables that are before `end`, and no others."""

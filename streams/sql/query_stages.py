@@ -26,6 +26,7 @@ from kafka_pipeline.streams.sql.joins_in_select import (
     FromClause,
     JoinsOfSelect,
     find_from,
+    place_of_star,
     window_times,
 )
 from kafka_pipeline.streams.sql.known_columns import KnownColumns
@@ -233,6 +234,7 @@ class _Cutting:
                 named = [
                     *self._with_tables(text, joins),
                     *self._with_aliases(query, edits, clause, joins),
+                    *self._without_star(query, clause, joins),
                 ]
                 if named:
                     edits = sorted([*edits, *named], key=lambda edit: edit.first)
@@ -262,6 +264,15 @@ class _Cutting:
                 closing = self._tokens[read.closing]
                 text: _Text = [self._part(closing.start, closing.end + 1)]
                 yield _Edit(read.closing, read.closing, [*text, (f" AS {quoted(alias)}", None)])
+
+    def _without_star(
+        self, query: Query, clause: FromClause, joins: JoinsOfSelect
+    ) -> Iterator[_Edit]:
+        """Yield an edit that writes what `*` gives: stages in between give a column for a table."""
+        place = place_of_star(self._tokens, query, clause)
+        columns = None if place is None else joins.of_star()
+        if place is not None and columns is not None:
+            yield _Edit(place, place, [(columns, None)])
 
     def _with_tables(self, text: _Text, joins: JoinsOfSelect) -> list[_Edit]:
         """Return edits that write the table in front of each column that has none.

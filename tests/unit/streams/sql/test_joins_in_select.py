@@ -97,6 +97,12 @@ GROUPED = {
         "ORDER BY b.n DESC, b.other, a.n, a.other) AS place "
         "FROM a, b WHERE a.id = b.id AND b.n IS NOT NULL) WHERE place <= 1"
     ),
+    "best rows with all columns": (
+        "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY x.id, x.group ORDER BY y.m DESC, "
+        "y.other, x.n) AS place FROM (SELECT concat(id, group) AS key, id, group, n FROM a WHERE id"
+        " > 0) x, (SELECT id AS i, n AS m, other FROM b) y WHERE x.id = y.i AND y.m IS NOT NULL) "
+        "WHERE place <= 1"
+    ),
     "distinct": (
         "SELECT DISTINCT concat(a.group, b.group) AS key, a.group, b.group AS h "
         "FROM a JOIN b ON a.id = b.id"
@@ -155,6 +161,11 @@ ROWS = {
     ),
     "by USING": (
         "SELECT id, a.n AS p, b.n AS q, c.n AS r FROM a JOIN b USING (id) JOIN c USING (id)"
+    ),
+    "all columns": (
+        "SELECT * FROM (SELECT id, n AS p FROM a) JOIN (SELECT id, n AS q FROM b) USING "
+        "(id) JOIN (SELECT id, other FROM c) x USING (id) LATERAL VIEW explode(array(p, q)) v AS y "
+        "WHERE y > 1"
     ),
     "with LATERAL VIEW": (
         "SELECT a.n AS p, c.n AS r, item, at FROM a JOIN b ON a.id = b.id JOIN c ON b.other = "

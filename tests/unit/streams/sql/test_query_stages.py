@@ -258,6 +258,24 @@ def test_all_columns_of_a_table_and_those_without_a_table() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("query", "select"),
+    [
+        (f"SELECT *, 2 * b.y AS z {COMMA} GROUP BY ALL", "SELECT `a`.*, `b`.*, 2 * b.y AS z"),
+        (
+            "SELECT DISTINCT * FROM a FULL JOIN b USING (id) LATERAL VIEW explode(a.l) v AS x",
+            "SELECT DISTINCT `id`, `a`.* EXCEPT (`id`), `b`.* EXCEPT (`id`), `v`.*",
+        ),
+        (
+            "SELECT * FROM (SELECT id FROM a) JOIN b ON a.id = b.id LEFT SEMI JOIN c ON c.i = b.i",
+            "SELECT `_0`.*, `b`.*",
+        ),
+    ],
+)
+def test_all_columns_of_what_stages_join_are_those_of_each_table(query: str, select: str) -> None:
+    assert cut(query)[""].startswith(f"{select} FROM `P.")
+
+
 def test_each_join_but_the_last_one_is_a_stage() -> None:
     query = (
         "SELECT a.x, d.y FROM a JOIN b ON a.id = b.id JOIN lookup l ON l.k = b.k "
@@ -289,7 +307,14 @@ def test_what_where_demands_is_a_condition_of_the_first_join_that_has_all_of_its
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        (f"SELECT * {COMMA} GROUP BY ALL", r"cannot have \*: write a\.\*, b\.\*"),
+        (
+            f"SELECT * EXCEPT (x) {COMMA} GROUP BY ALL",
+            r"cannot have \*: write a\.\*, b\.\*, or",
+        ),
+        (
+            "SELECT * FROM a JOIN b USING (id) JOIN c USING (x)",
+            r"cannot have \*: write a\.\*, b\.\*, c\.\*, or the columns",
+        ),
         (
             "SELECT x FROM a JOIN b ON a.id = b.id JOIN c ON c.id = b.id",
             'which of them has "x": write the name of the table',
