@@ -22,7 +22,7 @@ from kafka_pipeline.streams.sql.query_parts import Query, Subquery
 from kafka_pipeline.streams.sql.query_tree import NUMBERING, is_grouped, sources_of
 from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, QueryError, quoted
 
-_OF_JOINS = frozenset(
+OF_JOINS = frozenset(
     {
         TokenType.INNER,
         TokenType.LEFT,
@@ -93,7 +93,7 @@ def find_from(tokens: Sequence[Token], query: Query) -> FromClause | None:
     at = [*_outside_parentheses(tokens, query.body, query.end)]
     types = {place: tokens[place].token_type for place in at}
     starts = [
-        place for place in at if types[place] == TokenType.FROM and not _is_test(tokens, place)
+        place for place in at if types[place] == TokenType.FROM and not is_test(tokens, place)
     ]
     after = [place for place in at if starts and place > starts[0]]
     if len(starts) != 1 or any(types[place] in _OTHERS for place in after):
@@ -107,7 +107,7 @@ def find_from(tokens: Sequence[Token], query: Query) -> FromClause | None:
     items = [opening + 1]
     for place in after:
         if place < views and types[place] in (TokenType.COMMA, TokenType.JOIN):
-            while tokens[place - 1].token_type in _OF_JOINS:
+            while tokens[place - 1].token_type in OF_JOINS:
                 place -= 1
             items.append(place)
     where, rest = list[tuple[int, int]](), end
@@ -129,9 +129,7 @@ def place_of_star(tokens: Sequence[Token], query: Query, clause: FromClause) -> 
 
 def window_times(tokens: Sequence[Token], query: Query) -> list[tuple[int, int]]:
     """Return the places of the times that windows in a SELECT are of; see `FromClause`."""
-    inner = [
-        range(read.opening, read.closing) for read in query.reads if isinstance(read, Subquery)
-    ]
+    inner = [range(read.at, read.closing) for read in query.reads if isinstance(read, Subquery)]
     found = []
     for place in range(query.body, query.end - 2):
         is_called = tokens[place + 1].token_type == TokenType.L_PAREN
@@ -146,7 +144,7 @@ def window_times(tokens: Sequence[Token], query: Query) -> list[tuple[int, int]]
     return found
 
 
-def _is_test(tokens: Sequence[Token], place: int) -> bool:
+def is_test(tokens: Sequence[Token], place: int) -> bool:
     """Whether a FROM belongs to IS DISTINCT FROM."""
     return tokens[place - 1].token_type == TokenType.DISTINCT
 

@@ -44,7 +44,7 @@ class Query:
     """A SELECT with its CTEs, as the tokens from `start` to `end`.
 
     `body` is the place of the SELECT itself, after WITH. `reads` are the subqueries in FROM and the
-    references to tables, in order.
+    references to tables, in order. `groups` are joins in parentheses, the inner ones first.
     """
 
     start: int
@@ -52,6 +52,7 @@ class Query:
     body: int
     ctes: list[Cte] = field(default_factory=list)
     reads: list[Subquery | Reference] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +70,7 @@ class Subquery:
     """A subquery in FROM, with the places of its parentheses."""
 
     name: str
-    opening: int
+    at: int
     closing: int
     query: Query
 
@@ -81,6 +82,15 @@ class Reference:
     at: int
     has_alias: bool
     cte: Cte | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A join in parentheses in FROM, with the places of these."""
+
+    opening: int
+    closing: int
+    has_alias: bool
 
 
 class QueryReader:
@@ -170,6 +180,8 @@ class QueryReader:
                 found.reads.append(Subquery(self._alias(closing + 1), at, closing, query))
                 return closing
             self._read_clauses(found, at + 1, closing, known, before=TokenType.FROM)
+            if self._joins(at + 1, closing):
+                found.groups.append(Group(at, closing, bool(self._alias(closing + 1))))
             return closing
         if self._is(at + 1, TokenType.L_PAREN) and at + 1 in self._closing:
             if token.token_type == TokenType.TABLE:
@@ -188,6 +200,14 @@ class QueryReader:
         table = next((at for at in places if self._is(at, TokenType.TABLE)), None)
         if table is not None:
             self._read_source(found, table + 1, known)
+
+    def _joins(self, at: int, end: int) -> bool:
+        """Whether something is joined between two tokens, outside of further parentheses."""
+        while at < end:
+            if self._is(at, TokenType.JOIN):
+                return True
+            at = self._closing.get(at, at) + 1
+        return False
 
     def _alias(self, at: int) -> str:
         """Return the alias at a place; "" if there is none."""

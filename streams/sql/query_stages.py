@@ -30,6 +30,7 @@ from kafka_pipeline.streams.sql.joins_in_select import (
     window_times,
 )
 from kafka_pipeline.streams.sql.known_columns import KnownColumns
+from kafka_pipeline.streams.sql.nested_joins import without_nested_joins
 from kafka_pipeline.streams.sql.over_text import find_over
 from kafka_pipeline.streams.sql.query_parts import Cte, Query, QueryReader, Reference, Subquery
 from kafka_pipeline.streams.sql.query_tree import (
@@ -58,21 +59,25 @@ def cut_query(
     cannot be read, is one stage. Raises `QueryError` for names of stages that are not possible, for
     more than `MOST_STAGES`, and for columns of which it cannot tell the table.
     """
-    whole = [Stage.of_all(query)]
     try:
         with quiet():
             parsed(query, tables)
     except (SqlglotError, RecursionError, QueryError):
-        return whole  # what reads it again reports why
-    tokens = Spark().tokenize(query)
-    if any(token.token_type == TokenType.RECURSIVE for token in tokens):
-        return whole
-    cutting = _Cutting(query, tables, reading, columns)
+        return [Stage.of_all(query)]  # what reads it again reports why
+    if any(token.token_type == TokenType.RECURSIVE for token in Spark().tokenize(query)):
+        return [Stage.of_all(query)]
+    plain = without_nested_joins(query, tables)
+    return [plain.placed(stage) for stage in _cut(plain.query, tables, reading, columns)]
+
+
+def _cut(query: str, tables: Collection[str], reading: str, columns: Columns) -> list[Stage]:
+    """Return the stages of a query without joins in parentheses."""
+    cutting, tokens = _Cutting(query, tables, reading, columns), Spark().tokenize(query)
     root = QueryReader(tokens).query(0, len(tokens))
     cutting.count(root)
     last = cutting.piece(root)
     if not cutting.stages:
-        return whole
+        return [Stage.of_all(query)]
     if len(cutting.stages) >= MOST_STAGES:
         raise QueryError(
             f"the query groups or joins records {len(cutting.stages) + 1} times, and may do so "
@@ -259,8 +264,8 @@ class _Cutting:
         """
         stages = {edit.first for edit in edits}
         for read in query.reads:
-            if isinstance(read, Subquery) and not read.name and read.opening not in stages:
-                alias = joins.names[bisect_right(clause.items, read.opening) - 1]
+            if isinstance(read, Subquery) and not read.name and read.at not in stages:
+                alias = joins.names[bisect_right(clause.items, read.at) - 1]
                 closing = self._tokens[read.closing]
                 text: _Text = [self._part(closing.start, closing.end + 1)]
                 yield _Edit(read.closing, read.closing, [*text, (f" AS {quoted(alias)}", None)])
@@ -356,10 +361,10 @@ class _Cutting:
         for read in query.reads:
             table = names.get(id(read))
             if isinstance(read, Subquery) and table is not None:
-                edits.append(_Edit(read.opening, read.closing, [(table, None)]))
+                edits.append(_Edit(read.at, read.closing, [(table, None)]))
             elif isinstance(read, Subquery):
                 piece = inner[id(read)]
-                edits.append(_Edit(read.opening + 1, read.closing - 1, piece.text, piece.needs))
+                edits.append(_Edit(read.at + 1, read.closing - 1, piece.text, piece.needs))
             elif read.cte is not None:
                 table = table or self._stage_of.get(id(read.cte))
                 text = self._text_of(read.at)

@@ -116,7 +116,7 @@ def read_stages(
         from kafka_pipeline.streams.sql.views import with_views
 
         found = with_views(query, views)
-        stages = read_stages(found.text, tables, reading, {}, columns)
+        stages = read_stages(found.query, tables, reading, {}, columns)
         return [found.placed(each) for each in stages]
     may_join, has_one = _MAY_JOIN.search(query), len(_SELECT.findall(query)) < 2
     may_meet = may_join or _MAY_GROUP.search(query) or _MAY_HAVE_FRAMES.search(query)

@@ -7,44 +7,17 @@ for views. It is imported late: loading sqlglot takes a quarter of a second.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from sqlglot import TokenType
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from kafka_pipeline.streams.sql.query_tree import find_tables, place_of
+from kafka_pipeline.streams.sql.rewritten import Rewritten
 from kafka_pipeline.streams.sql.spec import QueryError
-from kafka_pipeline.streams.sql.stage import Stage
 
 
-@dataclass(frozen=True, slots=True)
-class WithViews:
-    """A query behind the views that it reads.
-
-    `text` is that of both. From its character `begins` on, it is that of the `query`, from the
-    character `skipped` of that on.
-    """
-
-    query: str
-    text: str
-    begins: int
-    skipped: int
-
-    def placed(self, stage: Stage) -> Stage:
-        """Return a stage of `text` as one of the query; what is of views has no place there."""
-        parts = list[tuple[str, int | None]]()
-        for part, at in stage.text:
-            of_views = 0 if at is None else min(max(self.begins - at, 0), len(part))
-            if of_views or at is None:
-                parts.append((part[: of_views or None], None))
-            if at is not None and of_views < len(part):
-                place = at + of_views - self.begins + self.skipped
-                parts.append((part[of_views:], place))
-        return replace(stage, whole=self.query, text=parts)
-
-
-def with_views(query: str, views: Mapping[str, str]) -> WithViews:
+def with_views(query: str, views: Mapping[str, str]) -> Rewritten:
     """Return a query behind those of the views that it reads, and those that these read.
 
     The names of views have small letters. Raises `QueryError` for a view that reads itself, and for
@@ -58,13 +31,13 @@ def with_views(query: str, views: Mapping[str, str]) -> WithViews:
     for name in sorted(tables & views.keys()):
         _add(name, views, (), found)
     if not found:
-        return WithViews(query, query, 0, 0)
+        return Rewritten(query, [(query, 0)])
     start = ", ".join(f"`{name}` AS ({text})" for name, text in found.items())
     first = Spark().tokenize(query)[0]
     is_with = first.token_type == TokenType.WITH
     skipped = first.end + 1 if is_with else 0
     start = f"WITH {start}{',' if is_with else ' '}"
-    return WithViews(query, start + query[skipped:], len(start), skipped)
+    return Rewritten(query, [(start, None), (query[skipped:], skipped)])
 
 
 def _add(

@@ -138,10 +138,11 @@ def joined_groups(chance: random.Random) -> Query:
         chance.shuffle(given)
         where = (*(_plain(each) for each in given), *where)
     else:
-        source = f"{sides.sql['o']} o" + "".join(
-            f" JOIN {sides.sql[alias]} {alias} ON {' AND '.join(on)}"
-            for alias, on in conditions_on.items()
-        )
+        conditions_of = {alias: " AND ".join(on) for alias, on in conditions_on.items()}
+        source = sides.joined("", conditions_of["p"])
+        if third:
+            form = chance.choice(("{} JOIN {}", "({}) JOIN {}", "{1} JOIN ({0})"))
+            source = f"{form.format(source, sides.sql['q'] + ' q')} ON {conditions_of['q']}"
     settings: dict[str, Any] = {
         "source": f"{source}{lateral}",
         "inputs": sides.schemas,

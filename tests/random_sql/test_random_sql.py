@@ -155,6 +155,7 @@ def test_queries_have_all_that_they_should() -> None:
         *("collect_list", "collect_set", "percentile", "stddev", "max_by", "first("),
         *("dense_rank()", " rank()", "ROWS BETWEEN", "RANGE BETWEEN", "lag(", "WITH t AS"),
         *("calendar_window", "TUMBLE(", "HOP(", "SESSION(TABLE", "products"),
+        *(" JOIN (orders", "FROM (orders o JOIN", "timestamp - o.timestamp"),
     ):
         assert part in text, part
     assert {query.changelog for query in queries} == {True, False}

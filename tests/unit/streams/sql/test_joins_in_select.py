@@ -29,7 +29,7 @@ SCHEMA = "id INT, other INT, n INT, group STRING"
 TOPICS = ("a", "b", "c")
 
 
-_READ = re.compile(r"(?:FROM|JOIN|,) ([abc])\b(?![.])", re.IGNORECASE)
+_READ = re.compile(r"(?:FROM|JOIN|,) [(]?([abc])\b(?![.])", re.IGNORECASE)
 
 
 def read_by(query: str) -> list[str]:
@@ -120,6 +120,10 @@ GROUPED = {
         "SELECT coalesce(c.group, '-') AS key, count(*) AS c, sum(a.n) AS s, sum(c.n) AS t FROM a, "
         "b LEFT JOIN c ON b.other = c.other AND c.n > b.n WHERE a.id = b.id GROUP BY c.group"
     ),
+    "groups of an outer join with an inner one": (
+        "SELECT a.group AS key, count(*) AS c, count(b.n) AS n, sum(c.n) AS s FROM a LEFT JOIN "
+        "(b JOIN c ON b.other = c.other AND c.n > b.n) ON a.id = b.id AND b.group <> 'z' GROUP BY 1"
+    ),
     "groups of a LATERAL VIEW": (
         "SELECT concat(item, a.group) AS key, count(*) AS c, sum(v.item * b.n) AS s FROM a, b "
         "LATERAL VIEW explode(array(a.n, b.other)) v AS item "
@@ -161,6 +165,10 @@ ROWS = {
     ),
     "by USING": (
         "SELECT id, a.n AS p, b.n AS q, c.n AS r FROM a JOIN b USING (id) JOIN c USING (id)"
+    ),
+    "in parentheses": (
+        "SELECT a.n AS p, b.n AS q, c.n AS r FROM a JOIN (b JOIN c ON b.other = c.other AND c.n > "
+        "b.n) ON a.id = b.id WHERE a.group <> 'z'"
     ),
     "all columns": (
         "SELECT * FROM (SELECT id, n AS p FROM a) JOIN (SELECT id, n AS q FROM b) USING "

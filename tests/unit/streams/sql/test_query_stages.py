@@ -223,6 +223,49 @@ def test_parentheses_around_what_is_read_change_nothing() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("read", "stages"),
+    [
+        ("(a JOIN b USING (id))", ["FROM a JOIN b USING (id) "]),
+        ("((a JOIN b ON 1))JOIN l ON 2", ["FROM a JOIN b ON 1  JOIN l ON 2"]),
+        (
+            "(a JOIN b ON 1) LEFT JOIN c ON 2",
+            ["FROM a JOIN b ON 1", "FROM `P.a_b` LEFT JOIN c ON 2"],
+        ),
+        ("l, (a JOIN b ON 1)", ["FROM l, a JOIN b ON 1 "]),
+        (
+            "a LEFT OUTER JOIN (b JOIN c ON 1) ON 2 JOIN l ON 3",
+            ["FROM b JOIN c ON 1", "FROM `P.b_c` RIGHT OUTER JOIN a ON 2 JOIN l ON 3"],
+        ),
+        (
+            "l, a CROSS JOIN (b RIGHT JOIN (c JOIN d ON 1 IS DISTINCT FROM 2) ON 3)",
+            [
+                "FROM l, c JOIN d ON 1 IS DISTINCT FROM 2",
+                "FROM `P.l_c_d` LEFT JOIN b ON 3",
+                "FROM `P.l_c_d_b` CROSS JOIN a",
+            ],
+        ),
+        (
+            "a JOIN (b JOIN c ON 1) x ON x.i = 1",
+            ["FROM b JOIN c ON 1", "FROM a JOIN `P.x` x ON x.i = 1"],
+        ),
+        ("a LEFT JOIN (l JOIN l m ON 1) ON 2", ["FROM a LEFT JOIN (l JOIN l m ON 1) ON 2"]),
+    ],
+)
+def test_joins_in_parentheses_are_joined_without(read: str, stages: list[str]) -> None:
+    found = cut(f"SELECT 1 AS x FROM {read}", "l").values()
+    assert [each[each.index("FROM") :] for each in found] == stages
+
+
+def test_places_in_joins_in_parentheses_are_those_in_the_query() -> None:
+    query = "SELECT b.y\nFROM a\nLEFT JOIN (\nb JOIN c ON b.x = c.wrong\n) ON\na.id = b.id"
+    first, last = read_stages(query, (), "P")
+    at = first.query.index("c.wrong") + 1
+    assert first.placed(f"wrong (line 1, column {at})") == "wrong (line 4, column 19)"
+    assert last.query.splitlines()[-1] == "a.id = b.id"
+    assert last.placed("wrong (line 3, column 8)") == "wrong (line 6, column 8)"
+
+
 COMMA = "FROM a A, b WHERE A.id = b.id AND b.t BETWEEN A.t AND A.e"
 
 
@@ -315,6 +358,11 @@ def test_what_where_demands_is_a_condition_of_the_first_join_that_has_all_of_its
             "SELECT * FROM a JOIN b USING (id) JOIN c USING (x)",
             r"cannot have \*: write a\.\*, b\.\*, c\.\*, or the columns",
         ),
+        (
+            "SELECT a.x FROM a JOIN b ON a.id = b.id LEFT JOIN (c JOIN d ON c.x = d.x) ON true",
+            r"LEFT JOIN \(…\): put the join in these parentheses into a subquery",
+        ),
+        ("SELECT x FROM a SEMI JOIN (b JOIN c ON true) ON true", r"SEMI JOIN \(…\): put the join"),
         (
             "SELECT x FROM a JOIN b ON a.id = b.id JOIN c ON c.id = b.id",
             'which of them has "x": write the name of the table',
