@@ -413,10 +413,7 @@ def _refusal(entry: Entry, arc: Arc) -> str:
     assert spec.grouping is not None, "it groups upserts"
     once = f'let "{arc.origin}" give each result once, by a window and emit: on_close'
     if arc.kind is ArcKind.UPDATES and arc.origin in spec.stages and arc.origin == arc.changed:
-        reason = (
-            f': "{arc.changed}" {arc.problem}. Put that part of the query into a processor of its '
-            "own, with a key that identifies its rows, such as all grouping columns"
-        )
+        reason = f': "{arc.changed}" {arc.problem}{_key_of_stage(arc)}'
     elif arc.kind is ArcKind.UPDATES:
         reason = (
             f', and nothing tells which former one each of them replaces: "{arc.changed}" '
@@ -433,6 +430,23 @@ def _refusal(entry: Entry, arc: Arc) -> str:
     else:
         return ""
     return f'"{entry.id}": its records are updates of "{arc.origin}"{reason}'
+
+
+def _key_of_stage(arc: Arc) -> str:
+    """Return which key a stage must give that is read within its query."""
+    from kafka_pipeline.streams.sql.query_text import read_groups
+    from kafka_pipeline.streams.sql.result_key import OWN_KEY
+
+    if arc.problem == OWN_KEY:
+        return ""
+    key = ". Let that part of the query give a key that identifies its rows"
+    groups = None if arc.query is None else read_groups(arc.query.query, _tables(arc.query))
+    if groups is None or not groups.is_numbered:
+        return f"{key}, such as one of all grouping columns"
+    return (
+        f"{key}: one of all columns of PARTITION BY, and of the place, unless a condition in that "
+        "part, such as place = 1, keeps one row of each"
+    )
 
 
 def _window_problem(grouping: GroupingSpec) -> str:

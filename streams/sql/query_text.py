@@ -27,6 +27,9 @@ _MAY_JOIN = re.compile(
     r"\bjoin\b|\bfrom\b([^()]*|.*\)\s*(as\s+)?[`\w]*\s*),", re.IGNORECASE | re.DOTALL
 )
 _SELECT = re.compile(r"\bselect\b", re.IGNORECASE)
+_MAY_BE_OF_OTHERS = re.compile(
+    r"\b(unnest|lateral|system_time|within|window|emit|distinct\s+on)\b", re.IGNORECASE
+)
 
 
 def read_groups(query: str, tables: Collection[str] = ()) -> GroupBy | None:
@@ -110,8 +113,12 @@ def read_stages(
     tables, `views` the queries of views by their names in small letters, and `columns` says what
     inputs and lookup tables have. A query that needs no stages, or that cannot be read, is one
     stage. Raises `QueryError` for names of stages that are not possible, for views that are not,
-    and for columns of which it cannot tell the table.
+    for columns of which it cannot tell the table, and for SQL of other stream processors.
     """
+    if _MAY_BE_OF_OTHERS.search(query):
+        from kafka_pipeline.streams.sql.other_dialects import require_spark_sql
+
+        require_spark_sql(query)
     if views:
         from kafka_pipeline.streams.sql.views import with_views
 

@@ -35,7 +35,8 @@ _GROWN = "a session that has grown"
 """What has no result any more, whose key is deleted therefore."""
 
 _NO_KEY = "gives no column key"
-_OWN_KEY = "gives a key, which two of its groups may have: leave it out"
+OWN_KEY = "gives a key, which two of its groups may have: leave it out"
+"""Why results of groups in a query are not upserts, which get a key where they give none."""
 _MAKING_ROWS = (exp.UDTF, exp.Lateral, exp.Inline, exp.Explode, exp.Pivot)
 _INLINE_OUTER = "inline_outer"
 _SETS = (exp.Cube, exp.Rollup, exp.GroupingSets)
@@ -64,7 +65,7 @@ def upsert_problem(
                 return _problem_of_records(scopes[-1])
             if is_inner and _numbering(grouped) is None and not _has_sets(grouped):
                 key = _found(exp.column(_KEY), scopes[-1], grouped, is_output=True)
-                return "" if key is None else _OWN_KEY
+                return "" if key is None else OWN_KEY
             return _problem_of_groups(scopes[-1], grouped, deletes=deletes)
     except (SqlglotError, RecursionError, QueryError):
         return "has a text that cannot be read"

@@ -40,6 +40,8 @@ _BY_EXPRESSION = frozenset({*FOLDED, *SAME_WITH_DUPLICATES})
 Many names in SQL become one of these: any_value, bool_and, count_if, every, some, try_sum …
 """
 
+_INSTEAD = {"ListAgg": "array_join(collect_list(…), ',')"}
+"""What to write in place of functions whose buffers cannot be merged."""
 _BY_AGGREGATE = frozenset(
     {
         "ApproximatePercentile",
@@ -116,9 +118,10 @@ def aggregate_parts(
     for each in items(plan.aggregateExpressions()):
         function = each.aggregateFunction()
         if kind(function) not in _BY_EXPRESSION | _BY_AGGREGATE:
+            instead = _INSTEAD.get(kind(function), "another aggregate function")
             raise QueryError(
-                f"{function.prettyName()}(…) cannot keep state: use another aggregate function, or "
-                "a class with a store"
+                f"{function.prettyName()}(…) cannot keep state: use {instead}, or a class with a "
+                "store"
             )
     columns = items(partial.output())
     count = plan.groupingExpressions().size()

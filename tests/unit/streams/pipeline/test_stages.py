@@ -159,6 +159,13 @@ REFUSED = {
         '"Final": its records are updates of "Final.t": "Final.t" gives a key, which two of its '
         "groups may have: leave it out",
     ),
+    "groups of best rows without a key": (
+        "SELECT n AS key, count(*) AS c FROM (SELECT n FROM (SELECT n, row_number() OVER "
+        "(PARTITION BY customer ORDER BY timestamp DESC) AS place FROM input) WHERE place = 1) t "
+        "GROUP BY n",
+        '"Final": its records are updates of "Final.t": "Final.t" gives no column key. Let that '
+        "part of the query give a key that identifies its rows: one of all columns of PARTITION BY",
+    ),
     "a table that is not there": (
         "SELECT n AS key, count(*) AS c FROM (SELECT DISTINCT n FROM inputs) GROUP BY n",
         '"Final": the query reads "inputs", which is neither an input nor a table: the inputs are '

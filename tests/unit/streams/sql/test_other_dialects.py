@@ -1,0 +1,48 @@
+"""SQL of other stream processors is refused with what to write."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_pipeline.streams.sql.query_text import read_stages
+from kafka_pipeline.streams.sql.spec import QueryError
+
+
+@pytest.mark.parametrize(
+    ("query", "instead"),
+    [
+        ("SELECT x FROM a CROSS JOIN UNNEST(a.l) AS t (x)", "LATERAL VIEW explode"),
+        (
+            "SELECT s.x, t.n FROM (SELECT DISTINCT x FROM a) s,\nLATERAL (\nSELECT n FROM a "
+            "WHERE a.x = s.x ORDER BY n LIMIT 3) t",
+            "row_number",
+        ),
+        (
+            "SELECT a.x FROM a JOIN b FOR SYSTEM_TIME  AS OF a.timestamp ON a.key = b.key",
+            "with a history",
+        ),
+        ("SELECT a.x FROM a JOIN b WITHIN 7 DAYS ON a.key = b.key", "b.timestamp BETWEEN"),
+        ("SELECT a.x FROM a JOIN b WITHIN (1 HOUR, 2 HOURS) ON a.k = b.k", "b.timestamp BETWEEN"),
+        ("SELECT x, count(*) FROM a WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY x", r"window\(time"),
+        ("SELECT x, count(*) FROM a GROUP BY x EMIT CHANGES", "emit: on_update"),
+        ("SELECT x, count(*) FROM a GROUP BY x EMIT ON WINDOW CLOSE", "emit: on_close"),
+        ("SELECT DISTINCT ON (x) x, n FROM a ORDER BY x, n", "row_number"),
+    ],
+)
+def test_forms_are_refused_with_those_of_spark(query: str, instead: str) -> None:
+    with pytest.raises(QueryError, match=instead):
+        read_stages(query, (), "P")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT 'UNNEST (1)', \"EMIT CHANGES\", `WINDOW SESSION (` FROM a -- EMIT FINAL",
+        "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY x) AS within FROM a GROUP BY key",
+        "SELECT sum(x) OVER session AS emit FROM a WINDOW session AS (PARTITION BY key)",
+        "SELECT x FROM a LATERAL VIEW explode(l) lateral AS x",
+    ],
+)
+def test_words_of_these_forms_can_be_used_otherwise(query: str) -> None:
+    (stage,) = read_stages(query, (), "P")
+    assert stage.query == query
