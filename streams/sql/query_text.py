@@ -77,6 +77,13 @@ def read_join(
     return find_join(query, tables, may_have_bounds=may_have_bounds)
 
 
+def require_readable(query: str, tables: Collection[str]) -> None:
+    """Raise `QueryError` with the place if the text of a query that joins cannot be read."""
+    from kafka_pipeline.streams.sql.query_tree import require_readable as require
+
+    require(query, tables)
+
+
 def require_joined(query: str, tables: Collection[str] = ()) -> None:
     """Raise `QueryError` if a subquery in an expression, or a UNION, reads inputs.
 

@@ -76,9 +76,18 @@ def find_tables(query: str) -> frozenset[str]:
     return frozenset(source.name for source in read if isinstance(source, exp.Table))
 
 
-def _unreadable(place: str) -> QueryError:
+def require_readable(query: str, tables: Collection[str]) -> None:
+    """Raise `QueryError` with the place if sqlglot cannot read a query."""
+    try:
+        with quiet():
+            parsed(query, tables)
+    except (SqlglotError, RecursionError) as error:
+        raise _unreadable(place_of(error, query), "joins") from error
+
+
+def _unreadable(place: str, what: str = "groups") -> QueryError:
     return QueryError(
-        f"the groups of the query cannot be read: reading stopped {place}. Spark may accept the "
+        f"the {what} of the query cannot be read: reading stopped {place}. Spark may accept the "
         "query, but stores and topics must be known before Spark reads it. Write this part in "
         "another way, or move it to a sql processor before or after this one"
     )

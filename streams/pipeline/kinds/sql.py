@@ -66,6 +66,7 @@ from kafka_pipeline.streams.sql.query_text import (
     read_join,
     read_stages,
     require_joined,
+    require_readable,
     tables_of,
 )
 from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec, StateChange
@@ -367,6 +368,8 @@ def _read_joining(
         join = read_join(query, tables)
         require_joined(query, tables)
         if join is None:
+            if fields.get(TTL.name) is not None:
+                require_readable(query, tables)
             refuse_ttl(fields, problems)
             return None
         if read_groups(query, tables) is not None:

@@ -140,6 +140,11 @@ def test_inputs_must_have_as_many_partitions() -> None:
             "ttl belongs to a join of two inputs without bounds of time, and these",
         ),
         ("SELECT key, n FROM input", "ttl: 7 d", "ttl belongs to a join of two inputs"),
+        (
+            REGULAR + " AND )",
+            "ttl: 7 d",
+            'the joins of the query cannot be read: reading stopped in line 1 at ")"',
+        ),
         (REGULAR, "ttl: often", 'ttl must be a time such as "7 d", or none, got "often"'),
         (REGULAR, "ttl: 0 s", 'ttl must be a time such as "7 d", or none, got "0 s"'),
         (REGULAR, "ttl: 7 d\n  grace: 1 h", "grace belongs to windows and to joins with bounds"),
