@@ -1,6 +1,6 @@
-"""Recognises SQL that other stream processors have and Spark has not, and says what to write.
+"""Recognises SQL of other stream processors that Spark can never run, and says what to write.
 
-Spark's own words for them are about a place or a name that it does not expect. It is imported late:
+Spark's own words for it are about a place or a name that it does not expect. It is imported late:
 loading sqlglot takes a quarter of a second.
 """
 
@@ -15,30 +15,25 @@ from sqlglot.errors import SqlglotError
 from kafka_pipeline.streams.sql.spec import QueryError
 
 _FORMS = {
-    r"UNNEST \(": (
-        "Spark has no UNNEST: write LATERAL VIEW, as in FROM input LATERAL VIEW explode(items) v "
-        "AS item"
+    r"(?<! LATERAL) UNNEST \( [\w?]+( \. [\w?]+)* \)": (
+        "UNNEST of a column is LATERAL VIEW: write FROM input LATERAL VIEW explode(items) v AS item"
     ),
-    r"LATERAL \( SELECT": (
-        "LATERAL (SELECT …) is computed for each row: to keep the best rows of each group, number "
-        "them by row_number() OVER (PARTITION BY …)"
-    ),
-    r"FOR SYSTEM_TIME": (
+    r" FOR SYSTEM_TIME": (
         "FOR SYSTEM_TIME AS OF is not possible: name the topic under tables, with a history, and "
         "join it by the keys of both. Each record then finds the row of its own time"
     ),
-    r"WITHIN (\d|\( \d)": (
+    r" WITHIN (\d|\( \d)": (
         "Spark has no WITHIN: write bounds of time, as in ON a.key = b.key AND b.timestamp BETWEEN "
         "a.timestamp - INTERVAL 1 HOUR AND a.timestamp + INTERVAL 1 HOUR"
     ),
-    r"WINDOW (TUMBLING|HOPPING|SESSION) \(": (
+    r" WINDOW (TUMBLING|HOPPING|SESSION) \(": (
         "windows are grouping columns in Spark: write GROUP BY id, window(timestamp, '1 hour')"
     ),
-    r"EMIT (CHANGES|FINAL|ON WINDOW CLOSE)": (
+    r" EMIT (CHANGES|FINAL|ON WINDOW CLOSE)( LIMIT \d+)?( ;)?$": (
         "Spark has no EMIT: leave it out, and write emit: on_update or emit: on_close as a key of "
         "the processor"
     ),
-    r"DISTINCT ON \(": (
+    r" DISTINCT ON \(": (
         "Spark has no DISTINCT ON: write SELECT … FROM (SELECT *, row_number() OVER (PARTITION BY "
         "id ORDER BY n) AS place FROM input) WHERE place = 1"
     ),
@@ -53,9 +48,9 @@ def require_spark_sql(query: str) -> None:
         tokens = Spark().tokenize(query)
     except SqlglotError:
         return  # what reads it again reports why
-    words = " ".join(map(_word, tokens))
+    words = f" {' '.join(map(_word, tokens))}"
     for form, instead in _FORMS.items():
-        if re.search(rf"\b{form}", words):
+        if re.search(form, words):
             raise QueryError(instead)
 
 

@@ -48,6 +48,11 @@ def _instead(subquery: exp.Expr, read: Sequence[str]) -> str:
     around = subquery.parent
     while isinstance(around, exp.Subquery | exp.Paren):
         around = around.parent
+    if isinstance(around, exp.Lateral):
+        return (
+            f"LATERAL (SELECT …) reads {name} for each row: to keep the best rows of each group, "
+            "number them by row_number() OVER (PARTITION BY …)"
+        )
     if not isinstance(around, exp.Exists | exp.In):
         return (
             f"a subquery gives one value of {name}, which changes with each record: join it in "

@@ -58,6 +58,16 @@ def test_subqueries_are_refused_with_the_join_to_write(condition: str, problem: 
     assert problems(f"SELECT key, id FROM a WHERE {condition}", "ttl: 1 d") == [problem]
 
 
+def test_subqueries_for_each_row_are_refused_with_what_to_write() -> None:
+    query = (
+        "SELECT s.id AS key, t.n FROM (SELECT DISTINCT id FROM a) s, LATERAL (SELECT n FROM b "
+        "WHERE b.id = s.id ORDER BY n LIMIT 3) t"
+    )
+    (found,) = problems(query)
+    assert found.startswith("LATERAL (SELECT …) reads b for each row")
+    assert "row_number()" in found
+
+
 @pytest.mark.parametrize(
     ("how", "instead"),
     [
