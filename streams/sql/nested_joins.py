@@ -57,7 +57,8 @@ class _Nested:
         opening, closing = group.opening, group.closing
         before, inner = self._text(0, opening), self._text(opening + 1, closing)
         rest = self._text(closing + 1, len(self._tokens))
-        if not self._reads_inputs(query, opening, closing):
+        inputs = self._inputs(query, opening, closing)
+        if not inputs:
             return None
         if group.has_alias:
             return [*before, ("(SELECT * FROM ", None), *inner, (") ", None), *rest]
@@ -67,7 +68,7 @@ class _Nested:
         while self._tokens[join - 1].token_type in OF_JOINS:
             join -= 1
         start, is_join = self._left_of(join)
-        if not self._reads_inputs(query, start, join):
+        if inputs < 2 and not self._inputs(query, start, join):
             return None
         words = self._tokens[join:opening]
         if is_join or any(word.token_type in _ONE_WAY for word in words):
@@ -93,9 +94,9 @@ class _Nested:
             at -= 1
         return at, is_join
 
-    def _reads_inputs(self, query: Query, start: int, end: int) -> bool:
-        """Whether a query reads inputs between two tokens."""
-        return any(start <= read.at < end and self._is_input(read) for read in query.reads)
+    def _inputs(self, query: Query, start: int, end: int) -> int:
+        """Return how many things that a query reads between two tokens read inputs."""
+        return sum(start <= read.at < end and self._is_input(read) for read in query.reads)
 
     def _is_input(self, read: Subquery | Reference) -> bool:
         """Whether something in FROM is an input, or reads one."""

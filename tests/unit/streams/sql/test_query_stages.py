@@ -250,6 +250,8 @@ def test_parentheses_around_what_is_read_change_nothing() -> None:
             ["FROM b JOIN c ON 1", "FROM a JOIN `P.x` x ON x.i = 1"],
         ),
         ("a LEFT JOIN (l JOIN l m ON 1) ON 2", ["FROM a LEFT JOIN (l JOIN l m ON 1) ON 2"]),
+        ("l JOIN (a JOIN l m ON 1) ON 2", ["FROM l JOIN (a JOIN l m ON 1) ON 2"]),
+        ("l JOIN (a JOIN b ON 1) ON 2", ["FROM a JOIN b ON 1 JOIN l ON 2"]),
     ],
 )
 def test_joins_in_parentheses_are_joined_without(read: str, stages: list[str]) -> None:
