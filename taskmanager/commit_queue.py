@@ -59,14 +59,14 @@ class CommitQueue:
         """Whether a task commits, or takes its turn before that."""
         return task in self._running
 
-    def holds_up(self, task: TaskId, now_ms: int, *, is_inline: bool) -> bool:
+    def holds_up(self, task: TaskId, now_ms: int, *, at_once: bool) -> bool:
         """Whether a task takes no records before its commit.
 
-        Built-in types send outputs with each turn, into a transaction that would stay open. The
-        turns of other types could coincide with all their chances if they went on for longer.
+        Without `at_once`, it does so until it has waited for long: turns that went on for longer
+        could coincide with all chances of the commit.
         """
         since_ms = self._waiting.get(task)
-        return since_ms is not None and (is_inline or now_ms - since_ms >= LONG_COMMIT_MS)
+        return since_ms is not None and (at_once or now_ms - since_ms >= LONG_COMMIT_MS)
 
     @property
     def next_due_ms(self) -> int | None:

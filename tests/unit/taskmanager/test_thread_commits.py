@@ -257,6 +257,18 @@ def test_a_task_takes_records_while_its_commit_waits() -> None:
     assert host.take(ended(1, has_more=True)) == [CommitTask(task(1))]
 
 
+def test_a_task_that_asked_for_its_commit_takes_no_records_while_that_waits() -> None:
+    """With the next records, calls would be open, and nothing could be committed."""
+    host = running((0, 1))
+    due(host, 0)
+    assert host.take(fed(1), ended(1, has_more=True, wants_commit=True)) == [
+        RunTurn(task(1), BUDGET_MS)
+    ]
+    assert host.take(fed(1)) == []
+    assert host.take(CommitEnded(task(0))) == [CommitTask(task(1))]
+    assert host.take(CommitEnded(task(1))) == [RunTurn(task(1), BUDGET_MS)]
+
+
 def test_a_commit_that_takes_long_holds_up_no_other() -> None:
     host = running((0, 1))
     due(host, 0, 1)
