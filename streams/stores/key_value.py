@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import structlog
@@ -273,7 +274,15 @@ def value_and_time(data: bytes | None) -> tuple[bytes, int] | None:
     return data[TIME_BYTES:], signed_time(data)
 
 
-def timestamped(serde: Serde[V]) -> Serde[ValueAndTimestamp[V]]:
+@dataclass(frozen=True, slots=True)
+class TimestampedSerde(Serde[ValueAndTimestamp[V]]):
+    """A serde for values with their times."""
+
+    of_value: Serde[V]
+    """The serde of the values alone."""
+
+
+def timestamped(serde: Serde[V]) -> TimestampedSerde[V]:
     """Return the serde for values with their times."""
     write, read = serde.serialize, serde.deserialize
 
@@ -283,7 +292,7 @@ def timestamped(serde: Serde[V]) -> Serde[ValueAndTimestamp[V]]:
     def deserialize(data: bytes) -> ValueAndTimestamp[V]:
         return ValueAndTimestamp(read(data[TIME_BYTES:]), signed_time(data))
 
-    return Serde(f"timestamped {serde.name}", serialize, deserialize)
+    return TimestampedSerde(f"timestamped {serde.name}", serialize, deserialize, serde)
 
 
 def pairs_of(store: str, entries: Mapping[K, V] | Iterable[tuple[K, V]]) -> Iterable[tuple[K, V]]:

@@ -19,7 +19,7 @@ from kafka_pipeline.streams.stores.builder import StoreBuilder
 from kafka_pipeline.streams.stores.bytes_store import SEGMENT_BYTES
 from kafka_pipeline.streams.stores.committed import CommittedBytes, ReadLimitError
 from kafka_pipeline.streams.stores.formats import PLAIN, split
-from kafka_pipeline.streams.stores.key_value import KeyValueStore
+from kafka_pipeline.streams.stores.key_value import KeyValueStore, TimestampedSerde
 from kafka_pipeline.streams.stores.layout import (
     MAX_TIME,
     SESSION_BYTES,
@@ -84,13 +84,15 @@ class KeyRange:
 
 def described(builder: StoreBuilder[Any, Any]) -> Row:
     """Return what a store is, as plain values for `json.dumps`."""
+    serde = builder.value_serde
+    of_value = serde.of_value if isinstance(serde, TimestampedSerde) else serde
     return {
         "store": builder.name,
         "type": builder.family,
         "key_serde": builder.key_serde.name,
-        "value_serde": builder.value_serde.name,
+        "value_serde": serde.name,
         "keys_readable": serdes.is_built_in(builder.key_serde),
-        "values_readable": serdes.is_built_in(builder.value_serde),
+        "values_readable": serdes.is_built_in(of_value),
         **({"format": builder.format.version} if builder.format.version > 1 else {}),
         "persistent": builder.persistent,
         "logged": builder.logged,
@@ -280,15 +282,19 @@ def _window(start: int, end: int) -> Mapping[str, int]:
 
 
 def _shown_value(builder: StoreBuilder[Any, Any], data: bytes) -> Row:
-    """Return a value as a field; one of a former format as it is, with that format.
+    """Return a value as a field, and its time as another one if the serde has that.
 
-    An upgrade is user code, and runs in the task only.
+    One of a former format is shown as it is, with that format: an upgrade is user code, and runs in
+    the task only.
     """
-    format_ = builder.format
+    format_, serde = builder.format, builder.value_serde
+    if isinstance(serde, TimestampedSerde):
+        value = _shown("value", serde.of_value, data[TIME_BYTES:])
+        return {"timestamp_ms": signed_time(data), **value}
     if format_.version == 1:
-        return _shown("value", builder.value_serde, data)
+        return _shown("value", serde, data)
     version, written = split(data)
-    serde = format_.serde_of(version, builder.value_serde)
+    serde = format_.serde_of(version, serde)
     of_former = {} if version == format_.version else {"format": version}
     return {**_shown("value", serde, written), **of_former}
 

@@ -15,6 +15,7 @@ from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import StoreBuilder
 from kafka_pipeline.streams.stores import lookup as lookups
 from kafka_pipeline.streams.stores.committed import ReadLimitError
+from kafka_pipeline.streams.stores.key_value import timestamped
 from kafka_pipeline.streams.stores.lookup import KeyRange, Row, TimeRange, described, look_up, page
 from kafka_pipeline.streams.windowed import Window, Windowed
 from tests.tiers import long_but_the_first
@@ -87,6 +88,19 @@ def test_a_value_with_a_time_has_it_in_its_row(backend: Backend) -> None:
     row = {"key": 5, "timestamp_ms": 1234, "value": {"n": [1]}}
     assert looked.get(serdes.int32.serialize(5)) == ([row], False)
     assert looked.rows() == [row]
+
+
+def test_windows_of_the_dsl_have_the_time_of_their_last_record(backend: Backend) -> None:
+    serde = timestamped(serdes.json)
+    sums = stores.window("w", serdes.string, serde, retention_ms=MINUTE_MS, window_size_ms=10)
+    looked = Looked(backend, sums)
+    looked.store.put("a", stores.ValueAndTimestamp({"n": 1}, 1234), 1230)
+    looked.commit()
+    window = {"start_ms": 1230, "end_ms": 1240}
+    row = {"key": "a", "window": window, "timestamp_ms": 1234, "value": {"n": 1}}
+    assert looked.get(b"a") == ([row], False)
+    assert looked.rows() == [row]
+    assert described(sums)["values_readable"]
 
 
 def windows(backend: Backend) -> Looked:
