@@ -23,8 +23,12 @@ def main() -> None:
     signal.signal(signal.SIGINT, interrupt)
     try:
         app_for(sys.argv[1:])()
-    except SystemError:
-        # confluent-kafka loses a KeyboardInterrupt that is raised while it logs (its issue 1708).
+    except (KeyboardInterrupt, SystemError):
+        # Either the command was still imported, or confluent-kafka lost a KeyboardInterrupt that
+        # was raised while it logged (its issue 1708).
         if not interrupts:
             raise
         raise SystemExit(INTERRUPTED_EXIT_CODE) from None
+    finally:
+        # Pressed again while the process ends, it has no traceback either.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)

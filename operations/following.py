@@ -37,7 +37,8 @@ def follow(
 
     A version on trial has to be confirmed, too. Raises `UnavailableError` if that takes longer than
     `timeout_s`, and `PipelineError` if a task fails, if the version is rolled back, or if a task
-    that has failed or is paused holds the change up. The change goes on in any case.
+    that has failed or is paused holds the change up. The change goes on in any case, also after
+    Ctrl-C.
     """
     deadline_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
     reader, watcher = DeploymentReader(config, admin), ClusterWatcher(config)
@@ -59,6 +60,9 @@ def follow(
                     "the change is not complete in time; the JobManager goes on with it: see "
                     "`pipeline status` and `pipeline versions`"
                 )
+    except KeyboardInterrupt:
+        say("the JobManager goes on with it: see `pipeline status` and `pipeline versions`")
+        raise
     finally:
         reader.close()
         watcher.close()

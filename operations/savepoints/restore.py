@@ -182,6 +182,9 @@ class Restore:
             raise UnavailableError(
                 f"the restore is not complete, and nothing runs before: repeat it ({error})"
             ) from error
+        except KeyboardInterrupt:
+            say("the restore is not complete, and nothing runs before: repeat it")
+            raise
         return self._version.number
 
     def _renew_topics(self) -> None:

@@ -41,6 +41,18 @@ def test_ctrl_c_that_confluent_kafka_loses_ends_the_command(
     assert not is_pressed or ended.value.args == (INTERRUPTED_EXIT_CODE,)
 
 
+def test_ctrl_c_while_the_command_is_imported_has_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "kafka_pipeline.admin.app.app_for", lambda _: lambda: signal.raise_signal(signal.SIGINT)
+    )
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.args == (INTERRUPTED_EXIT_CODE,)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+
+
 def test_help_says_of_each_command_what_the_command_says() -> None:
     """The help of all commands imports none of them, so their first sentences are in a table."""
     group: Any = typer.main.get_command(app_with())

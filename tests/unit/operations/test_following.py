@@ -128,6 +128,19 @@ def test_paused_reader_holds_the_change_up_once_it_rests(job: Job) -> None:
     )
 
 
+def test_ctrl_c_ends_the_wait_and_not_the_change(job: Job) -> None:
+    def say(line: str) -> None:
+        job.said.append(line)
+        if len(job.said) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        following.follow(None, None, 2, 0.0, say)  # type: ignore[arg-type]
+    assert job.said[1:] == [
+        "the JobManager goes on with it: see `pipeline status` and `pipeline versions`"
+    ]
+
+
 def test_drain_that_a_failed_reader_holds_up(job: Job) -> None:
     job.wish = job.wish.of(1).with_drain(drains=True)
     with pytest.raises(PipelineError, match="the drain waits for A_B to be drained: 7 offsets"):
