@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import signal
 import subprocess
@@ -495,6 +496,31 @@ def test_ctrl_c_exits_with_130_in_silence(capsys: pytest.CaptureFixture[str]) ->
         run_command(_raising(KeyboardInterrupt()))()
     assert caught.value.code == 130
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("letters", [10, 100_000])
+def test_output_that_fills_a_disk_has_no_traceback(letters: int) -> None:
+    """Less than a buffer is written only once the command has ended."""
+    code = (
+        "from kafka_pipeline.common.process.cli import run_command\n"
+        f"run_command(lambda: print('x' * {letters}))()"
+    )
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (ended.returncode, ended.stderr) == (3, "cannot write: No space left on device\n")
+
+
+def test_a_full_disk_is_named_with_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    error = OSError(errno.ENOSPC, "full", "broker/server.properties")
+    with pytest.raises(SystemExit) as caught:
+        run_command(_raising(error))()
+    assert caught.value.code == 3
+    assert capsys.readouterr().err == (
+        "cannot write broker/server.properties: No space left on device\n"
+    )
 
 
 def test_a_bug_keeps_its_traceback() -> None:
