@@ -132,7 +132,8 @@ class Fields:
         number = _whole_number(value)
         if number is None:
             got = f"{describe(value)}{_without_quotes(value)}"
-            self._problems.add(value, f"{key.name} must be a whole number, got {got}")
+            most = " of 19 digits or fewer" if _is_long(value) else ""
+            self._problems.add(value, f"{key.name} must be a whole number{most}, got {got}")
             return stand_in
         if number < key.low or (key.high is not None and number > key.high):
             allowed = f"at least {key.low}" if key.high is None else f"{key.low} to {key.high}"
@@ -228,6 +229,11 @@ def _whole_number(value: Value) -> int | None:
     else:
         text = value.text.replace("_", "")
     return int(text) if _INTEGER.fullmatch(text) else None
+
+
+def _is_long(value: Value) -> bool:
+    """Return whether a value is a whole number with more digits than any number may have."""
+    return isinstance(value, Scalar) and isinstance(value.value, int) and len(value.text) > 19
 
 
 def _without_quotes(value: Value) -> str:

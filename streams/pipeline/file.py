@@ -124,22 +124,24 @@ def read_pipeline(root: Value, problems: Problems) -> PipelineFile:
     processors = fields.require(PROCESSORS)
     views = _views(fields, problems)
     entries = [] if processors is None else read_entries(processors, problems, views, schemas)
-    taken = {entry.id for entry in entries}
     places: dict[str, Located] = {}
-    for key, others in ((SOURCES, taken), (SINKS, taken | sources.keys())):
+    taken = {entry.id: "the id of a processor" for entry in entries}
+    for key in (SOURCES, SINKS):
         for pair in fields.pairs(key):
             places.setdefault(pair.key, pair.at)
-            if pair.key in others:
-                problems.add(
-                    pair.at, f'{key.name}: the name "{pair.key}" is given to something else too'
-                )
-    names_of_inputs = {name.lower() for name in (*taken, *sources)}
+            _add_if_taken(pair, key.name, taken.get(pair.key), problems)
+        taken = dict.fromkeys(sources, "the name of a source") | taken
+    names_of_inputs = {name.lower(): what for name, what in taken.items()}
     for pair in fields.pairs(VIEWS):
-        if pair.key.lower() in names_of_inputs:
-            problems.add(pair.at, f'views: the name "{pair.key}" is given to something else too')
+        _add_if_taken(pair, VIEWS.name, names_of_inputs.get(pair.key.lower()), problems)
     whole = processors if processors is not None else root
     file = PipelineFile(whole, entries, sources, sinks, specs, schemas, places)
     return _completed(file, problems)
+
+
+def _add_if_taken(pair: Pair, section: str, what: str | None, problems: Problems) -> None:
+    if what is not None:
+        problems.add(pair.at, f'{section}: "{pair.key}" is {what}, too: choose another name')
 
 
 def _completed(file: PipelineFile, problems: Problems) -> PipelineFile:

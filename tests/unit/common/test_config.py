@@ -253,6 +253,12 @@ def test_a_key_in_two_items_of_a_list_is_reported() -> None:
             "2:14: server_port must be a whole number, got the truth value true",
         ),
         ("server_port", "1.5", "2:14: server_port must be a whole number, got the number 1.5"),
+        (
+            "server_port",
+            "12345678901234567890",
+            "2:14: server_port must be a whole number of 19 digits or fewer, got the number "
+            "12345678901234567890",
+        ),
         ("server_port", "010", "2:14: server_port must be a whole number, got the number 010"),
         ("server_port", "1:30", "2:14: server_port must be a whole number, got the number 1:30"),
         ("server_port", "", "2:13: server_port must be a whole number, got nothing"),

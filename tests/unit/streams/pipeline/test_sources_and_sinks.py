@@ -207,15 +207,15 @@ processors: [{id: A, type: count, from: [a], to: [sink]}]
         ),
         (
             "sources: {a: t}\nsinks: {b: u, a: u}\n" + reading("[a]"),
-            '2:15: sinks: the name "a" is given to something else too',
+            '2:15: sinks: "a" is the name of a source, too: choose another name',
         ),
         (
             "sources: {a: t, A: u}\n" + reading("[a]"),
-            '1:17: sources: the name "A" is given to something else too',
+            '1:17: sources: "A" is the id of a processor, too: choose another name',
         ),
         (
             "sinks: {a: t, B: u}\n" + sending("[a]"),
-            '1:15: sinks: the name "B" is given to something else too',
+            '1:15: sinks: "B" is the id of a processor, too: choose another name',
         ),
         (
             "sources: {source: t}\n" + sending("[sink]"),
@@ -389,7 +389,7 @@ processors:
 """
     assert problems_in(text) == [
         f'2:22: key must be {ANY_SERDE}, got the text "strin", did you mean "string"?',
-        '3:3: sources: the name "A" is given to something else too',
+        '3:3: sources: "A" is the id of a processor, too: choose another name',
         "4:12: b must be the name of a topic, got a list",
         '6:34: unknown source "c"',
         '6:46: unknown target "d"',

@@ -86,8 +86,8 @@ def test_places_are_those_in_the_query(query: str) -> None:
 @pytest.mark.parametrize(
     ("views", "more", "problem"),
     [
-        ({"orders": "SELECT 1"}, "", 'views: the name "orders" is given to something else too'),
-        ({"final": "SELECT 1"}, "", 'views: the name "final" is given to something else too'),
+        ({"orders": "SELECT 1"}, "", 'views: "orders" is the name of a source, too'),
+        ({"final": "SELECT 1"}, "", 'views: "final" is the id of a processor, too'),
         ({"input": "SELECT 1"}, "", '"input" is a name that queries have for their inputs'),
         ({"a b": "SELECT 1"}, "", 'the name of view "a b" '),
         ({"v": 7}, "", "the view v must be a SELECT, got the number 7"),
