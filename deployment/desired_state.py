@@ -213,21 +213,27 @@ def is_restoring(wish: Wish | None) -> bool:
     return wish is not None and wish.stop is not None and wish.stop.purpose == "restore"
 
 
-def require_no_stop(wish: Wish | None) -> None:
-    """Raise `ConfigError`, with the reason, if the job must not be changed or run now."""
+def why_stopped(wish: Wish | None) -> str:
+    """Return why nothing of the job runs, and what to do; "" if no tool works on it."""
     if wish is None or wish.stop is None:
-        return
+        return ""
     stop = wish.stop
     if is_restoring(wish):
-        raise ConfigError(
+        return (
             f"{stop.by} is restoring the state of this job, or was interrupted. Nothing runs "
             "before that is complete: repeat the command (`pipeline savepoint restore`, "
             "`pipeline rescale` or `pipeline apply`)"
         )
-    raise ConfigError(
+    return (
         f"nothing of this job runs, since {stop.by} is making a savepoint. If that command is "
         "gone, `pipeline resume` lets the job go on"
     )
+
+
+def require_no_stop(wish: Wish | None) -> None:
+    """Raise `ConfigError`, with the reason, if the job must not be changed or run now."""
+    if why := why_stopped(wish):
+        raise ConfigError(why)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,10 @@ from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cluster.conditions import Condition
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.printable import LAYOUT, printable
 from kafka_pipeline.common.process.cli import run_command
+from kafka_pipeline.deployment.desired_state import why_stopped
+from kafka_pipeline.deployment.job import connected, read_deployment
 from kafka_pipeline.operations.cluster_watcher import read_status
 from kafka_pipeline.operations.waiting import wait_for
 
@@ -70,5 +73,9 @@ def status(
     found = read_status(settings)
     if as_json:
         typer.echo(json_of(found))
-    else:
-        show(overview(found))
+        return
+    show(overview(found))
+    if found.tasks and all(info.is_held for info in found.tasks):
+        wish = read_deployment(settings, connected(settings)).wish
+        if why := why_stopped(wish):
+            typer.echo(f"\n{printable(why, LAYOUT)}")

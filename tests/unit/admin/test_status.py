@@ -6,6 +6,7 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from kafka_pipeline.common.protocol.messages import JobManagerBeat
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.typed_json import as_json
+from kafka_pipeline.deployment.desired_state import StopOrder, Wish
 from tests.in_process import invoke
 from tests.unit.admin.beats import (
     COUNT,
@@ -319,6 +321,22 @@ def test_tasks_that_are_held_are_missing_on_purpose(held: Any) -> None:
     assert "Forward_0 HELD ?" in rows(found)
     assert not any("No TaskManager" in line for line in rows(found))
     assert found.to_json()["tasks"][0]["state"] == "HELD"
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_job_that_is_held_says_which_command_has_stopped_it(
+    stopped: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    beat = JobManagerBeat(7, NOW_MS, {FORWARD: None}, held=frozenset({"Forward"}))
+    stop = StopOrder(purpose="restore", token="t", by="ada@vm") if stopped else None
+    deployment = SimpleNamespace(wish=Wish(version=1, stop=stop))
+    module = "kafka_pipeline.admin.commands.status"
+    monkeypatch.setattr(f"{module}.read_status", lambda _config: look(Beat(NOW_MS, beat)))
+    monkeypatch.setattr(f"{module}.connected", lambda _config: None)
+    monkeypatch.setattr(f"{module}.read_deployment", lambda *_: deployment)
+    show_status(Path(__file__).parents[3] / "config.yaml")
+    said = "ada@vm is restoring the state of this job, or was interrupted"
+    assert (said in capsys.readouterr().out) == stopped
 
 
 def test_a_task_that_starts_again_is_shown_with_its_reason() -> None:
