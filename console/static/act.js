@@ -63,6 +63,7 @@ async function act(action, asked) {
 }
 
 async function carryOut(action, asked) {
+  title.textContent = WORDS[action];
   said("Working…");
   const found = await ask(`api/actions/${action}`, asked);
   said(found.ok ? DONE[action](found.data) : found.data.error, !found.ok);
