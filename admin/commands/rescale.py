@@ -10,6 +10,7 @@ import typer
 from kafka_pipeline.admin.arguments import ConfigPath, Yes
 from kafka_pipeline.admin.terminal import require_consent, show
 from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.config.config_keys import PARALLELISM
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.deployment.job import connected
 
@@ -20,7 +21,10 @@ def rescale(
     parallelism: Annotated[
         int,
         typer.Option(
-            min=1, metavar="N", help="The new number of partitions of arcs and internal topics."
+            min=1,
+            max=PARALLELISM.high,
+            metavar="N",
+            help="The new number of partitions of arcs and internal topics.",
         ),
     ],
     by_key: Annotated[

@@ -14,6 +14,7 @@ from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.terminal import require_consent
 from kafka_pipeline.common import json_text
 from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.config.config_keys import PARALLELISM, REPLICATION_FACTOR
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
@@ -60,10 +61,17 @@ def create(
         typer.Argument(metavar="[TOPIC]...", help="Only these; all that are missing by default."),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="By default, parallelism.")
+        int | None,
+        typer.Option(min=1, max=PARALLELISM.high, metavar="N", help="By default, parallelism."),
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="By default, that of config.yaml.")
+        int | None,
+        typer.Option(
+            min=1,
+            max=REPLICATION_FACTOR.high,
+            metavar="N",
+            help="By default, that of config.yaml.",
+        ),
     ] = None,
     settings: Settings = None,
     dry_run: DryRun = False,
@@ -101,7 +109,10 @@ def alter(
     pipeline: PipelinePath,
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")],
     partitions: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="How many in all; never fewer.")
+        int | None,
+        typer.Option(
+            min=1, max=PARALLELISM.high, metavar="N", help="How many in all; never fewer."
+        ),
     ] = None,
     settings: Settings = None,
     dry_run: DryRun = False,

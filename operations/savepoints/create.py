@@ -87,8 +87,6 @@ class Creation:
         self._admin = admin
         self._folder = folder
         self._say = say
-        # Beside the folder, so that the last step is to rename it.
-        self._part = folder.with_name(f".{folder.name}.part")
         deployment = read_deployment(config, admin)
         if deployment.current is None:
             raise ConfigError("this job has no pipeline yet: there is nothing to save")
@@ -96,6 +94,8 @@ class Creation:
             raise ConfigError(
                 f"{folder} exists already: move or delete it, or give the savepoint another place"
             )
+        # Next to the folder, so that the last step is to rename it.
+        self._part = folder.with_name(f".{folder.name}.part")
         self.version = deployment.current
 
     def carry_out(

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -496,6 +496,22 @@ def test_ctrl_c_exits_with_130_in_silence(capsys: pytest.CaptureFixture[str]) ->
         run_command(_raising(KeyboardInterrupt()))()
     assert caught.value.code == 130
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topic", "create", "c.yaml", "p.yaml", "--partitions"),
+        ("topic", "create", "c.yaml", "p.yaml", "--replication-factor"),
+        ("topic", "alter", "c.yaml", "p.yaml", "orders", "--partitions"),
+        ("rescale", "c.yaml", "--parallelism"),
+    ],
+)
+def test_a_number_that_config_yaml_could_not_have_is_refused(words: Sequence[str]) -> None:
+    result = pipeline(*words, "99999999999")
+    assert result.exit_code == 2
+    said = " ".join(result.stderr.replace("│", " ").split())
+    assert "Input should be less than or equal to" in said
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")

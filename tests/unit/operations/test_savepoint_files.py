@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,6 +20,7 @@ from kafka_pipeline.common.pipelines.spreading import Spreading
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.deployment.desired_state import PipelineVersion
+from kafka_pipeline.operations.savepoints import create
 from kafka_pipeline.operations.savepoints.manifest import (
     FORMAT,
     Manifest,
@@ -296,3 +299,15 @@ def test_records_that_wait_in_an_arc_go_with_their_keys(tmp_path: Path) -> None:
 
 def test_records_without_a_key_may_wait_anywhere() -> None:
     assert Tasks(4, 2).places_of_left(pa.array([None, None], pa.binary()), 3) == [1, 1]
+
+
+@pytest.mark.parametrize("folder", ["", "/"])
+def test_a_savepoint_needs_a_folder_of_its_own(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable of a script may be empty: that is the current folder."""
+    nothing: Any = None
+    deployment = SimpleNamespace(current="a version")
+    monkeypatch.setattr(create, "read_deployment", lambda *_: deployment)
+    with pytest.raises(ConfigError, match="exists already"):
+        create.Creation(nothing, nothing, Path(folder), print)
