@@ -133,6 +133,16 @@ class TaskEntry:
         """Whether its turns and its close run on the thread that tasks with user code share."""
         return not (self.is_inline or self.has_own_thread)
 
+    @property
+    def commits_first(self) -> bool:
+        """Whether a commit that waits must come before the next records.
+
+        Built-in types send outputs with each turn, into a transaction that would stay open. If a
+        task has asked for the commit, it may be impossible later: with results in key order,
+        further records begin calls, and nothing can be committed until all of them return.
+        """
+        return self.is_inline or self.wants_commit
+
     def begin(self) -> None:
         """Reset what belongs to the last run."""
         self.has_committed = self.is_ready = self.wants_commit = self.needs_refresh = False

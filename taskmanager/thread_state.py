@@ -530,14 +530,7 @@ class PipelineThreadState:
         return self._commits.has_room(len(self._entries), self._now_ms)
 
     def _is_held_up(self, entry: TaskEntry) -> bool:
-        """Whether a commit must come before the next records.
-
-        Built-in types send outputs with each turn, into a transaction that would stay open. If a
-        task has asked for the commit, it may be impossible later: with results in key order,
-        further records begin calls, and nothing can be committed until all of them return.
-        """
-        at_once = entry.is_inline or entry.wants_commit
-        return self._commits.holds_up(entry.task, self._now_ms, at_once=at_once)
+        return self._commits.holds_up(entry.task, self._now_ms, at_once=entry.commits_first)
 
     def _begin_commits(self) -> None:
         """Begin commits that have waited for others. Built-in types first take what has come."""
