@@ -22,7 +22,6 @@ from kafka_pipeline.streams.sql.plan import (
     id_of,
     input_column,
     is_column,
-    is_input,
     is_window,
     kind,
     nodes_to_input,
@@ -30,7 +29,7 @@ from kafka_pipeline.streams.sql.plan import (
     require_lookup,
     require_narrow,
     require_one_input,
-    step_to_input,
+    steps_to_input,
     with_column,
 )
 from kafka_pipeline.streams.sql.ranked_rows import over_ranks
@@ -244,19 +243,14 @@ def _as_aggregate(distinct: Any, make: Catalyst) -> Any:
 
 def _way_to_aggregate(plan: Any, rdd_id: int) -> tuple[list[PlanStep], Any]:
     """Return the operators above the one that groups, from the result down, and that one."""
-    way = []
-    while kind(plan) not in _GROUPING:
-        if is_input(plan, rdd_id):
-            raise QueryError(
-                "there is no GROUP BY, so there is no state to keep: leave group_by out"
-            )
-        step = step_to_input(plan, rdd_id)
-        assert step is not None, "the query reads input"
-        if kind(plan) not in _AFTER_GROUPS:
-            _require_follows(plan, rdd_id)
+    way = list[PlanStep]()
+    for step in steps_to_input(plan, rdd_id):
+        if kind(step.node) in _GROUPING:
+            return way, step.node
+        if kind(step.node) not in _AFTER_GROUPS:
+            _require_follows(step.node, rdd_id)
         way.append(step)
-        plan = step.children[step.index]
-    return way, plan
+    raise QueryError("there is no GROUP BY, so there is no state to keep: leave group_by out")
 
 
 def _require_follows(plan: Any, rdd_id: int) -> None:

@@ -7,7 +7,6 @@ their frames.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +19,11 @@ from kafka_pipeline.streams.sql.plan import (
     id_of,
     input_column,
     is_column,
-    is_input,
     kind,
     refusal,
     require_narrow,
     require_one_input,
-    step_to_input,
+    steps_to_input,
     with_column,
 )
 from kafka_pipeline.streams.sql.spec import QueryError
@@ -133,29 +131,21 @@ def over_query(analyzed: Any, rdd_id: int) -> OverQuery:
 
 
 def _way_to_window(plan: Any, rdd_id: int) -> tuple[list[PlanStep], Any]:
-    way = []
-    while kind(plan) != "Window":
-        if is_input(plan, rdd_id):
-            raise QueryError("there is no OVER (…) in the query that Spark reads")
-        if kind(plan) not in ("Project", "Filter", "View", "SubqueryAlias", "ResolvedHint"):
-            raise refusal(plan)
-        step = step_to_input(plan, rdd_id)
-        assert step is not None, "the query reads input"
+    way, steps = list[PlanStep](), steps_to_input(plan, rdd_id)
+    for step in steps:
+        if kind(step.node) == "Window":
+            break
+        if kind(step.node) not in ("Project", "Filter", "View", "SubqueryAlias", "ResolvedHint"):
+            raise refusal(step.node)
         way.append(step)
-        plan = step.children[step.index]
-    for node in _nodes_below(plan, rdd_id):
-        if kind(node) == "Window":
-            raise QueryError(
-                "one SELECT has OVER (…) with different PARTITION BY or ORDER BY: write the same "
-                "ones, or put one of them into a subquery of FROM"
-            )
-    return way, plan
-
-
-def _nodes_below(plan: Any, rdd_id: int) -> Iterator[Any]:
-    while (step := step_to_input(plan, rdd_id)) is not None:
-        plan = step.children[step.index]
-        yield plan
+    else:
+        raise QueryError("there is no OVER (…) in the query that Spark reads")
+    if any(kind(below.node) == "Window" for below in steps):
+        raise QueryError(
+            "one SELECT has OVER (…) with different PARTITION BY or ORDER BY: write the same "
+            "ones, or put one of them into a subquery of FROM"
+        )
+    return way, step.node
 
 
 def _reach(call: Any) -> tuple[int, int]:

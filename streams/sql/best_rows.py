@@ -29,9 +29,9 @@ from kafka_pipeline.streams.sql.plan import (
     conjuncts,
     id_of,
     input_column,
+    is_column,
     kind,
     nodes_to_input,
-    origin,
     refusal,
     with_column,
 )
@@ -39,6 +39,7 @@ from kafka_pipeline.streams.sql.ranked_rows import (
     ALL_ROWS,
     RANKS,
     Ranking,
+    array_exploded,
     collected,
     versions,
 )
@@ -111,18 +112,20 @@ def best_rows(
     _require_comparable(kept, make)
     orders = [each for each in items(window.orderSpec()) if not each.child().foldable()]
     sorting = [part for each in orders for part in _sorting_columns(each, make)]
-    ties = _Ties(child, []) if is_changelog else _with_ties(child, function, rdd_id, make)
+    tied, ties = (child, []) if is_changelog else _with_ties(child, function, rdd_id, make)
     order = [_order_name(each) for each in orders]
     if not is_ranked:
-        sorting = [*sorting, *ties.columns]
+        sorting = [*sorting, *ties]
         if not sorting and not kept:
             sorting = [make.literal(0, "int")]  # a struct needs a field
         first_kept = len(sorting)
         names = [*([None] * first_kept), *(str(column.name()) for column in kept)]
         row = make.struct([*sorting, *kept], names)
-        make_array = _first_rows if is_changelog else _smallest_rows
-        best = make.alias(make_array(row, size, make), "__best")
-        aggregate = make.aggregate(groups, [*groups, best], ties.plan)
+        if is_changelog:
+            array = _first_rows(row, size, make)
+        else:
+            array = make.smallest(row, size).toAggregateExpression()
+        aggregate = make.aggregate(groups, [*groups, make.alias(array, "__best")], tied)
         places = [(column, first_kept + index) for index, column in enumerate(kept)]
         exploded = _exploded(aggregate, groups, derived, places, place, make)
         if is_changelog:
@@ -130,9 +133,9 @@ def best_rows(
         loses_rows = _loses_rows(above, top, known, place, size, make, may_lose=is_changelog)
         return BestRows(aggregate, [*above, *exploded], size, order, loses_rows, None)
     ranking = Ranking(function, size, max_collected, window)
-    columns = sorting, ties.columns, kept
-    aggregate = collected(ranking, ties.plan, groups, columns, make, is_changelog=is_changelog)
-    exploded = versions(aggregate, groups, derived, (kept, len(ties.columns)), place, make)
+    columns = sorting, ties, kept
+    aggregate = collected(ranking, tied, groups, columns, make, is_changelog=is_changelog)
+    exploded = versions(aggregate, groups, derived, (kept, len(ties)), place, make)
     if is_changelog:
         exploded = _only_rows(exploded, make)
     # The place tells rows apart, unless rows that tie have one.
@@ -265,15 +268,8 @@ def _require_comparable(columns: Sequence[Any], make: Catalyst) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Ties:
-    """A plan that gives the columns of records that decide between rows that tie."""
-
-    plan: Any
-    columns: Sequence[Any]
-
-
-def _with_ties(child: Any, function: str, rdd_id: int, make: Catalyst) -> _Ties:
+def _with_ties(child: Any, function: str, rdd_id: int, make: Catalyst) -> tuple[Any, list[Any]]:
+    """Return a plan that gives the columns of records that decide between rows that tie."""
     try:
         for name in _TIES:
             child = with_column(child, name, rdd_id, make)
@@ -282,16 +278,11 @@ def _with_ties(child: Any, function: str, rdd_id: int, make: Catalyst) -> _Ties:
             f"an operator below {function}() hides which record a row stems from, which decides "
             "between rows that tie: put that part into a sql processor before this one"
         ) from error
-    return _Ties(child, [input_column(child, name, rdd_id) for name in _TIES])
-
-
-def _smallest_rows(row: Any, size: int, make: Catalyst) -> Any:
-    """Return an array of the best rows of a group."""
-    return make.smallest(row, size).toAggregateExpression()
+    return child, [input_column(child, name, rdd_id) for name in _TIES]
 
 
 def _first_rows(row: Any, size: int, make: Catalyst) -> Any:
-    """Return the same of all rows of a group, filled with nulls up to the `size`."""
+    """Return an array of the best of all rows of a group, filled with nulls up to the `size`."""
     expressions = make.expressions
     rows = make.aggregates.CollectList(row).toAggregateExpression()
     ordered = expressions.SortArray(rows, make.literal(True, "boolean"))
@@ -322,11 +313,7 @@ def _exploded(
 
     `kept` are columns, with the place of their field in a row.
     """
-    generator = make.expressions.PosExplode(items(aggregate.output())[-1])
-    output = make.catalyst.types.DataTypeUtils.toAttributes(generator.elementSchema())
-    # Outer, or Spark would add a filter for empty arrays, of which there are none.
-    none = make.nothing
-    generate = make.logical.Generate(generator, none, True, make.none, output, aggregate)
+    generate = array_exploded(aggregate, make)
     index, row = items(generate.generatorOutput())
     number = make.expressions.Add(index, make.literal(1, "int"))
     columns = [
@@ -443,7 +430,7 @@ def _most_rows(
         if kind(step.node) == "Filter"
         for condition in conjuncts(step.node.condition())
         for value, limit in _limits(condition)
-        if _is_column(value, place, step.children[step.index], rdd_id)
+        if is_column(_without_casts(value), id_of(place), step.child, rdd_id)
     ]
     if not limits:
         return ALL_ROWS
@@ -458,14 +445,10 @@ def _most_rows(
     return size
 
 
-def _is_column(value: Any, wanted: Any, below: Any, rdd_id: int) -> bool:
-    """Whether an expression over an operator is a column from further below."""
+def _without_casts(value: Any) -> Any:
     while kind(value) == "Cast":
         value = value.child()
-    if kind(value) != "AttributeReference":
-        return False
-    found = origin(value, below, rdd_id)
-    return kind(found) == "AttributeReference" and id_of(found) == id_of(wanted)
+    return value
 
 
 def _limits(condition: Any) -> Iterator[tuple[Any, int]]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from kafka_pipeline.common.calendars import Calendar
 from kafka_pipeline.common.pipelines.specs import CalendarSpec, SessionSpec, WindowSpec
-from kafka_pipeline.streams.sql.columns import moments_at, times_at
+from kafka_pipeline.streams.sql.columns import moments_at, times_at, with_items
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_shape import StateShape, row_mark
@@ -123,7 +123,7 @@ class GroupCodec:
             self._shape.order_column: pa.array(np.zeros(len(rows), np.int64)),
         }
         for name, column in columns.items():
-            rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), column)
+            rows = with_items(rows, name, column)
         return rows
 
     def lasts(self, rows: pa.Table) -> list[int]:

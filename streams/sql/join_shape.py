@@ -142,11 +142,6 @@ def _by(columns: Sequence[str]) -> str:
     return ", ".join(columns) or "the keys of both"
 
 
-def join_difference(join: JoinSpec, kept: str, wanted: str) -> str:
-    """Return what differs between two contents of state; "" if the one can go on with the other."""
-    return join_change(join, kept, wanted).different
-
-
 def declared_join_difference(join: JoinSpec, kept: str) -> str:
     """Return what pipeline.yaml alone shows to differ from a content that was kept; "" if nothing.
 

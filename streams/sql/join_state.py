@@ -21,7 +21,7 @@ from kafka_pipeline.streams.event_time.step_time import ENDS_MS, times_store_nam
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.sql.columns import moments
 from kafka_pipeline.streams.sql.join_records import Row
-from kafka_pipeline.streams.sql.join_shape import SIDES, JoinShape, join_difference
+from kafka_pipeline.streams.sql.join_shape import SIDES, JoinShape, join_change
 from kafka_pipeline.streams.sql.kept_shape import KeptShape
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.state_stores import JOIN, ROWS, UNMATCHED, reach_of
@@ -142,7 +142,7 @@ class JoinState:
         self._times: KeyValueStore[str, tuple[int, int]] = context.get_state_store(
             times_store_name(JOIN)
         )
-        self._shape = KeptShape(shape.content, partial(join_difference, shape.join), context)
+        self._shape = KeptShape(shape.content, partial(join_change, shape.join), context)
         self._keeps = tuple(side in join.keeps for side in SIDES)
         self._follows_records = context.task_time.follows_records
         self._passed = _UNKNOWN

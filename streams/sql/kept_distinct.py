@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.sql.columns import with_items
 from kafka_pipeline.streams.sql.group_codec import Groups
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.state_shape import StateShape
@@ -73,11 +74,7 @@ class KeptDistinct(ABC):
                 for row, value in zip(of_row.tolist(), encoded, strict=True)
             ]
             new = self._see(keys, np.asarray(bits).tolist())
-            rows = rows.set_column(
-                rows.column_names.index(name),
-                rows.schema.field(name),
-                lists_of(column.type, fields, new, of_row, len(rows)),
-            )
+            rows = with_items(rows, name, lists_of(column.type, fields, new, of_row, len(rows)))
         return rows
 
     def _see(self, keys: Sequence[bytes], bits: Sequence[int]) -> _Bits:

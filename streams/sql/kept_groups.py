@@ -15,7 +15,7 @@ from kafka_pipeline.streams.dsl.time_windows import newest_start
 from kafka_pipeline.streams.event_time.step_time import ENDS_MS, StepTime, times_store_name
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch
-from kafka_pipeline.streams.sql.columns import batch_of
+from kafka_pipeline.streams.sql.columns import batch_of, with_items
 from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups
 from kafka_pipeline.streams.sql.kept_distinct import (
     DistinctOfTable,
@@ -213,8 +213,7 @@ class KeptGroups:
             # The time of a deletion may be made of aggregates, which HAVING leaves out.
             times = results["timestamp"]
             times = pc.if_else(pa.array(is_gone), pc.fill_null(times, time), times)
-            place = results.column_names.index("timestamp")
-            results = results.set_column(place, "timestamp", times)
+            results = with_items(results, "timestamp", times)
             is_given = is_given | is_gone
         return batches_of(results if is_given.all() else results.filter(pa.array(is_given)))
 
@@ -256,8 +255,7 @@ class KeptGroups:
                 gone.append(row)
         results = before.results.take(pa.array(gone, pa.int64()))
         times = pc.fill_null(results["timestamp"], time)
-        at = results.column_names.index("timestamp")
-        return batches_of(results.set_column(at, "timestamp", times))
+        return batches_of(with_items(results, "timestamp", times))
 
 
 class KeptTable(KeptGroups):

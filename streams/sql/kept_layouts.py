@@ -23,7 +23,6 @@ from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_change import (
     HAD_DISTINCT,
-    difference,
     is_wider_function,
     state_change,
 )
@@ -45,7 +44,7 @@ class KeptLayouts(KeptShape):
     def __init__(self, shape: StateShape, route: str, context: ProcessorContext) -> None:
         """Raise `QueryError` if the state was kept for another query that cannot be converted."""
         content = kept_content(shape, route)
-        super().__init__(content, difference, context)
+        super().__init__(content, state_change, context)
         self._shape = shape
         self._now = now = _labelled(json.loads(content), self.kept)
         self._content = json.dumps(now, sort_keys=True)

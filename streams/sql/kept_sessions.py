@@ -18,6 +18,7 @@ from kafka_pipeline.streams.dsl.session_windows import last_close, sessions_endi
 from kafka_pipeline.streams.event_time.step_time import ENDS_MS, StepTime, times_store_name
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.streams.sql.columns import with_items
 from kafka_pipeline.streams.sql.group_codec import Groups
 from kafka_pipeline.streams.sql.kept_groups import KeptGroups, Merge, batches_of
 from kafka_pipeline.streams.sql.kept_layouts import KeptLayouts
@@ -267,7 +268,7 @@ class KeptSessions(KeptGroups):
             if name == "timestamp":
                 column = pc.fill_null(results[name], ends)
             if name != "key":
-                results = results.set_column(results.column_names.index(name), name, column)
+                results = with_items(results, name, column)
         return batches_of(results)
 
 

@@ -12,7 +12,7 @@ from kafka_pipeline.common.pipelines.specs import SHAPE_STORE
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.sql.arrow_bytes import packed, unpacked
 from kafka_pipeline.streams.sql.row_codec import RowCodec
-from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.spec import QueryError, StateChange
 from kafka_pipeline.streams.sql.state_shape import StateShape, limit_of
 from kafka_pipeline.streams.stores import KeyValueStore
 
@@ -29,12 +29,11 @@ class KeptShape:
     """The content of a state: text that is the same for queries that can go on with it."""
 
     def __init__(
-        self, content: str, difference: Callable[[str, str], str], context: ProcessorContext
+        self, content: str, change: Callable[[str, str], StateChange], context: ProcessorContext
     ) -> None:
         """Raise `QueryError` if the state was kept for a query with another content.
 
-        `difference` says what is another in the content that was kept, and in this one; "" if
-        nothing is.
+        `change` compares the content that was kept with this one.
         """
         self._store: KeyValueStore[str, str] = context.get_state_store(SHAPE_STORE)
         self._content = content
@@ -45,8 +44,7 @@ class KeptShape:
         former = self._store.get(_UNCOUNTED)
         self.uncounted = limit_of(kept or "{}") if former is None else int(former or 0)
         """How many marks those values of groups have that do not say so; see `SentMarks`."""
-        changed = "" if kept is None else difference(kept, content)
-        if changed:
+        if kept is not None and (changed := change(kept, content).different):
             raise QueryError(
                 f"the state was kept for another query: {changed}. Go back to the former query, or "
                 "give the processor another id, with which it begins without state; see "

@@ -29,6 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.sql.columns import with_items
 from kafka_pipeline.streams.sql.group_codec import Groups, empty_lists
 from kafka_pipeline.streams.sql.kept_distinct import lists_of
 from kafka_pipeline.streams.sql.moments import Moments, products_for
@@ -120,7 +121,7 @@ class _ValueSet(ABC):
         """Return rows with these buffers, and without the values that they are made of."""
         columns = {**columns, self._name: empty_lists(len(rows), self._type)}
         for name, column in columns.items():
-            rows = _with(rows, name, column)
+            rows = with_items(rows, name, column)
         return rows
 
 
@@ -217,7 +218,7 @@ class _Changes(ValueEntries):
         keys = [a + b for a, b in zip(given.of_value, self._keys(given), strict=True)]
         signs = self.change(keys, given.changes)
         lists = lists_of(self._type, given.fields, signs, given.of_row, len(rows))
-        return _with(rows, self._name, lists)
+        return with_items(rows, self._name, lists)
 
 
 class _Lists(ValueEntries):
@@ -321,7 +322,7 @@ class _Ends(ValueEntries):
             [*self._decoded(found), ones], fields=list(self._type.value_type)
         )
         offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
-        return _with(rows, self._name, pa.ListArray.from_arrays(offsets, structs, self._type))
+        return with_items(rows, self._name, pa.ListArray.from_arrays(offsets, structs, self._type))
 
     def _moves(self, given: _Given) -> Mapping[bytes, _Moves]:
         """Change the values, and return those that groups get and lose, by the prefix."""
@@ -407,10 +408,6 @@ def _first_present(scan: StoreIterator[tuple[bytes, bytes]]) -> bytes:
     """Return the key of the first value that rows have; there is one."""
     with closing(scan) as entries:
         return next(key for key, stored in entries if _count(stored) > 0)
-
-
-def _with(rows: pa.Table, name: str, column: pa.Array) -> pa.Table:
-    return rows.set_column(rows.column_names.index(name), rows.schema.field(name), column)
 
 
 def _head(key: bytes) -> bytes:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import structlog
 
+from kafka_pipeline.streams.sql.columns import with_items
 from kafka_pipeline.streams.sql.over_shape import IS_DUE, OverShape
 from kafka_pipeline.streams.sql.processor import run_carefully
 from kafka_pipeline.streams.sql.row_codec import RowCodec
@@ -69,6 +70,4 @@ class _Frames:
             place = int(np.searchsorted(members, index))
             is_kept[members[min(since, max(place - self._rows_before, 0)) : until]] = True
         is_due[due] = True
-        column = self._rows.schema.get_field_index(IS_DUE)
-        rows = self._rows.set_column(column, IS_DUE, pa.array(is_due))
-        return rows.filter(pa.array(is_kept))
+        return with_items(self._rows, IS_DUE, pa.array(is_due)).filter(pa.array(is_kept))

@@ -120,11 +120,6 @@ def over_change(over: OverSpec, kept: str, wanted: str) -> StateChange:
     return StateChange(converted=widened([*zip(before, now, strict=True)]))
 
 
-def over_difference(over: OverSpec, kept: str, wanted: str) -> str:
-    """Return what differs between two contents of state; "" if the one can go on with the other."""
-    return over_change(over, kept, wanted).different
-
-
 def declared_over_difference(over: OverSpec, kept: str) -> str:
     """Return what pipeline.yaml alone shows to differ from a content that was kept; "" if nothing.
 

@@ -19,7 +19,7 @@ from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.sql.columns import moments
 from kafka_pipeline.streams.sql.kept_shape import KeptShape
 from kafka_pipeline.streams.sql.over_rows import Row, RowsCodec
-from kafka_pipeline.streams.sql.over_shape import OverShape, over_difference
+from kafka_pipeline.streams.sql.over_shape import OverShape, over_change
 from kafka_pipeline.streams.sql.state_stores import FORMER, OVER
 from kafka_pipeline.streams.stores import KeyValueStore, WindowStore
 
@@ -39,7 +39,7 @@ class OverState:
             self._former = context.get_state_store(FORMER)
         self.time = StepTime(context, context.get_state_store(times_store_name(OVER)))
         content = shape.content_at(over.stage)
-        self._shape = KeptShape(content, partial(over_difference, over), context)
+        self._shape = KeptShape(content, partial(over_change, over), context)
         self._rows.follow(self.time.now)
 
     @property

@@ -16,6 +16,7 @@ from kafka_pipeline.common.pipelines.specs import OverSpec, OverStage
 from kafka_pipeline.streams.sql.over_shape import EXAMPLE, UNBOUNDED
 from kafka_pipeline.streams.sql.query_tree import (
     NUMBERING,
+    definition_of,
     is_column_of_records,
     is_grouped,
     microseconds,
@@ -52,7 +53,7 @@ def find_over(query: str, tables: Collection[str]) -> OverSpec | None:
         )
     range_ms, counts_rows, has_key = 0, False, True
     for call, scope in calls:
-        window = _definition(call, scope)
+        window = definition_of(call, scope)
         columns = [each for each in window.args.get("partition_by") or () if each.find(exp.Column)]
         if not columns:
             raise QueryError(
@@ -76,12 +77,6 @@ def find_over(query: str, tables: Collection[str]) -> OverSpec | None:
 def _calls(scope: Scope) -> list[exp.Window]:
     """Return the functions of a SELECT with `OVER`, without the windows that it names."""
     return [call for call in scope.find_all(exp.Window) if call.args.get("over")]
-
-
-def _definition(call: exp.Window, scope: Scope) -> exp.Window:
-    """Return the window of a call, which may be a named one."""
-    named = scope.expression.args.get("windows") or ()
-    return next((each for each in named if call.alias and each.name == call.alias), call)
 
 
 def _offset_of(call: exp.Window) -> bool:

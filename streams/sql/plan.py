@@ -125,14 +125,11 @@ def names_read(plan: Any, names: Mapping[int, str]) -> list[str]:
 def require_narrow(plan: Any, rdd_id: int) -> None:
     """Raise `QueryError` unless an analyzed plan turns each input record into its own rows."""
     require_one_input(plan, rdd_id)
-    while not is_input(plan, rdd_id):
-        if kind(plan) == "Join":
-            require_lookup(plan, rdd_id)
-        elif kind(plan) not in (*_NARROW, *_OPAQUE):
-            raise refusal(plan)
-        step = step_to_input(plan, rdd_id)
-        assert step is not None
-        plan = step.children[step.index]
+    for step in steps_to_input(plan, rdd_id):
+        if kind(step.node) == "Join":
+            require_lookup(step.node, rdd_id)
+        elif kind(step.node) not in (*_NARROW, *_OPAQUE):
+            raise refusal(step.node)
 
 
 def require_one_input(plan: Any, rdd_id: int) -> None:
@@ -206,7 +203,7 @@ def with_column(plan: Any, name: str, rdd_id: int, make: Catalyst) -> Any:
         )
     step = step_to_input(plan, rdd_id)
     assert step is not None, "a narrow plan reads input"
-    carried = with_column(step.children[step.index], name, rdd_id, make)
+    carried = with_column(step.child, name, rdd_id, make)
     if kind(plan) == "Project":
         return make.project([*items(plan.projectList()), column], carried)
     if kind(plan) == "Expand":
@@ -236,6 +233,11 @@ class PlanStep:
     children: Sequence[Any]
     index: int
 
+    @property
+    def child(self) -> Any:
+        """The child that leads to the input."""
+        return self.children[self.index]
+
     def over(self, child: Any, make: Catalyst) -> Any:
         """Return the operator with another child on the path."""
         children = [*self.children]
@@ -252,12 +254,11 @@ def in_one_partition(plan: Any, rdd_id: int, make: Catalyst, *, is_sorted: bool 
     step = step_to_input(plan, rdd_id)
     if step is None:
         return plan
-    child = step.children[step.index]
     if kind(plan) == "ShuffleExchangeExec" and is_sorted:
-        return in_one_partition(child, rdd_id, make)
+        return in_one_partition(step.child, rdd_id, make)
     is_below = kind(plan) == "WindowExec" or (is_sorted and kind(plan) in _OVER_SORTED)
-    made = in_one_partition(child, rdd_id, make, is_sorted=is_below)
-    return plan if made is child else step.over(made, make)
+    made = in_one_partition(step.child, rdd_id, make, is_sorted=is_below)
+    return plan if made is step.child else step.over(made, make)
 
 
 def require_by_record(plan: Any, rdd_id: int, others: Sequence[str] = ()) -> None:
@@ -266,14 +267,11 @@ def require_by_record(plan: Any, rdd_id: int, others: Sequence[str] = ()) -> Non
     Its operators there may also be of the kinds `others`.
     """
     require_rows(plan, rdd_id)
-    while not is_input(plan, rdd_id):
-        if kind(plan) not in (*_MAY_BE_ON_THE_WAY, *others):
+    for step in steps_to_input(plan, rdd_id):
+        if kind(step.node) not in (*_MAY_BE_ON_THE_WAY, *others):
             raise QueryError(
-                f"Spark plans a {plan.nodeName()}, which does not work record by record"
+                f"Spark plans a {step.node.nodeName()}, which does not work record by record"
             )
-        step = step_to_input(plan, rdd_id)
-        assert step is not None
-        plan = step.children[step.index]
 
 
 def used_places(plan: Any, rdd_id: int, make: Catalyst) -> list[int]:
@@ -313,13 +311,18 @@ def step_to_input(node: Any, rdd_id: int) -> PlanStep | None:
     return None
 
 
+def steps_to_input(plan: Any, rdd_id: int) -> Iterator[PlanStep]:
+    """Yield the operators from a plan that reads input down to that, without the input itself."""
+    while (step := step_to_input(plan, rdd_id)) is not None:
+        yield step
+        plan = step.child
+
+
 def nodes_to_input(plan: Any, rdd_id: int) -> Iterator[Any]:
     """Yield the nodes from a plan down to the RDD with this id; if it is not there, the plan."""
-    leads_there = reads_input(plan, rdd_id)
     yield plan
-    while leads_there and (step := step_to_input(plan, rdd_id)) is not None:
-        plan = step.children[step.index]
-        yield plan
+    if reads_input(plan, rdd_id):
+        yield from (step.child for step in steps_to_input(plan, rdd_id))
 
 
 def _gives_windows(plan: Any) -> bool:

@@ -201,8 +201,8 @@ class RunningQuery(Running[_Plan], QueryCalls):
         return _Plan(compiled, rows, is_reusable, *self._split_plan(analyzed, query))
 
     def _compiled(self, frame: DataFrame, query: Analyzed) -> CompiledPlan:
-        plan, records = frame._jdf.queryExecution().sparkPlan(), query.records[query.rdd_id]
-        return self.work.compiled(frame, plan, self.work.leaves(query), records=records)
+        records = query.records[query.rdd_id]
+        return self.work.compiled(frame, self.work.leaves(query), records=records)
 
     def _split_plan(
         self, analyzed: Any, query: Analyzed

@@ -324,15 +324,13 @@ class QuerySession:
         name = _name_of(schema)
         if name not in self._parsers:
             self.begin_planning()
-            self.begin_planning()
             raw = self.empty(self.records)
             rdd_id = _rdd_id(raw)
             if OPEN_FROM in raw.columns:
                 is_late = F.col(OPEN_FROM) > F.col("timestamp")
                 raw = raw.withColumn("value", F.when(is_late, None).otherwise(F.col("value")))
             frame = self._parsed(raw, schema)
-            plan = frame._jdf.queryExecution().sparkPlan()
-            self._parsers[name] = self.compiled(frame, plan, {rdd_id: (INPUT, self.records)})
+            self._parsers[name] = self.compiled(frame, {rdd_id: (INPUT, self.records)})
         return self._parsers[name]
 
     def _view_of_topic(self, name: str) -> int:
@@ -390,18 +388,19 @@ class QuerySession:
     def compiled(
         self,
         frame: DataFrame,
-        plan: Any,
         leaves: Mapping[int, tuple[str, pa.Schema]],
         others: Sequence[str] = (),
         records: Records | None = None,
+        plan: Any = None,
     ) -> CompiledPlan:
         """Return a physical plan, with the types of `frame`, that can be run on many tables.
 
-        `plan` is the output of Spark's planner. `leaves` maps the ids of the RDDs that it scans to
-        their names and types; one is `INPUT`, with these `records` if it is an input of the query.
-        Raises `QueryError` for an operator above that one which neither works row by row nor is of
-        the kinds `others`.
+        `plan` is by default what Spark's planner makes of `frame`. `leaves` maps the ids of the
+        RDDs that it scans to their names and types; one is `INPUT`, with these `records` if it is
+        an input of the query. Raises `QueryError` for an operator above that one which neither
+        works row by row nor is of the kinds `others`.
         """
+        plan = frame._jdf.queryExecution().sparkPlan() if plan is None else plan
         rdd_id, rows = next((id_, rows) for id_, (name, rows) in leaves.items() if name == INPUT)
         # A table without columns would have no rows.
         places = used_places(plan, rdd_id, self.make) or [rows.names.index("timestamp")]

@@ -172,7 +172,7 @@ def reading_scopes(tree: exp.Query) -> list[Scope]:
 
 def _groups(tree: exp.Query) -> GroupBy | None:
     reading = reading_scopes(tree)
-    grouped = [scope for scope in reading if is_grouped(scope) or _numbering(scope)]
+    grouped = [scope for scope in reading if is_grouped(scope) or numbering_of(scope)]
     _require_calendar_in_groups(tree, is_grouped=bool(grouped))
     if not grouped:
         return None
@@ -239,7 +239,7 @@ def _grouping_columns(scope: Scope) -> list[str]:
     group = select.args.get("group")
     named = [] if group is None else group.expressions
     if not is_grouped(scope):
-        named = _partition_columns(scope)
+        named = partition_of(numbering_of(scope), scope)
     return [column.unalias().sql("spark") for column in named or select.selects]
 
 
@@ -259,21 +259,26 @@ def _has_distinct(grouped: Sequence[Scope]) -> bool:
     )
 
 
-def _numbering(scope: Scope) -> exp.Window | None:
+def numbering_of(
+    scope: Scope, functions: tuple[type[exp.Expr], ...] = NUMBERING
+) -> exp.Window | None:
     """Return the first function of a SELECT that numbers rows, such as `row_number() OVER …`."""
     if not isinstance(scope.expression, exp.Select):
         return None
     calls = scope.find_all(exp.Window)
-    return next((call for call in calls if isinstance(call.this, NUMBERING)), None)
+    return next((call for call in calls if isinstance(call.this, functions)), None)
 
 
-def _partition_columns(scope: Scope) -> list[exp.Expr]:
+def partition_of(call: exp.Window | None, scope: Scope) -> list[exp.Expr]:
     """Return what the function of a SELECT that numbers rows has in PARTITION BY."""
-    call = _numbering(scope)
     assert call is not None, "its rows are numbered"
+    return list(definition_of(call, scope).args.get("partition_by") or ())
+
+
+def definition_of(call: exp.Window, scope: Scope) -> exp.Window:
+    """Return the window of a call, which may be a named one."""
     named = scope.expression.args.get("windows") or ()
-    window = next((each for each in named if call.alias and each.name == call.alias), call)
-    return list(window.args.get("partition_by") or ())
+    return next((each for each in named if call.alias and each.name == call.alias), call)
 
 
 def _sources(scope: Scope) -> list[exp.Table | Scope]:
@@ -401,7 +406,10 @@ def _has_key(scope: Scope) -> bool:
     select = scope.expression
     assert isinstance(select, exp.Select), "nothing else is grouped"
     if not is_grouped(scope):
-        return any(is_column_of_records(each, _KEY, scope) for each in _partition_columns(scope))
+        return any(
+            is_column_of_records(each, _KEY, scope)
+            for each in partition_of(numbering_of(scope), scope)
+        )
     group = select.args.get("group")
     if group is None:
         return any(

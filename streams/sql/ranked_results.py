@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from kafka_pipeline.streams.sql.columns import with_items
 from kafka_pipeline.streams.sql.state_shape import Merged
 
 
@@ -40,6 +41,6 @@ def changes_of_ranks(merged: Merged, were_given: Sequence[bool]) -> pa.Table:
     gone = [index for id_, index in before.items() if id_ not in now and id_[1] is not None]
     deleted = merged.results.take(pa.array(gone, pa.int64()))
     for name in {"value", "headers"} & {*deleted.column_names}:
-        at, field = deleted.column_names.index(name), deleted.schema.field(name)
-        deleted = deleted.set_column(at, field, pa.nulls(len(gone), field.type))
+        nothing = pa.nulls(len(gone), deleted.schema.field(name).type)
+        deleted = with_items(deleted, name, nothing)
     return pa.concat_tables([deleted, merged.results.take(pa.array(changed, pa.int64()))])

@@ -203,10 +203,7 @@ def versions(
 
     `kept` are the columns that are kept, and how many order rows that tie.
     """
-    generator = make.expressions.PosExplode(items(aggregate.output())[-1])
-    output = make.catalyst.types.DataTypeUtils.toAttributes(generator.elementSchema())
-    # Outer, or Spark would add a filter for empty arrays, of which there are none.
-    generate = make.logical.Generate(generator, make.nothing, True, make.none, output, aggregate)
+    generate = array_exploded(aggregate, make)
     _, version = items(generate.generatorOutput())
     row, (columns, ties) = make.field(version, 2), kept
     given = [
@@ -220,3 +217,14 @@ def versions(
     ]
     project = make.project(given, generate)
     return [PlanStep(project, [generate], 0), PlanStep(generate, [aggregate], 0)]
+
+
+def array_exploded(aggregate: Any, make: Catalyst) -> Any:
+    """Return the operator that turns the array of an Aggregate, its last column, into rows.
+
+    It gives the index of each item, and the item.
+    """
+    generator = make.expressions.PosExplode(items(aggregate.output())[-1])
+    output = make.catalyst.types.DataTypeUtils.toAttributes(generator.elementSchema())
+    # Outer, or Spark would add a filter for empty arrays, of which there are none.
+    return make.logical.Generate(generator, make.nothing, True, make.none, output, aggregate)

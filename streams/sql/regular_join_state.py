@@ -21,7 +21,7 @@ from kafka_pipeline.streams.event_time.step_time import ENDS_MS, StepTime, times
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.join_records import Row
-from kafka_pipeline.streams.sql.join_shape import SIDES, JoinShape, join_difference
+from kafka_pipeline.streams.sql.join_shape import SIDES, JoinShape, join_change
 from kafka_pipeline.streams.sql.kept_shape import KeptShape
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.state_stores import JOIN, ROWS
@@ -113,7 +113,7 @@ class RegularJoinState:
         self._rows: list[WindowStore[bytes, bytes]] = [
             context.get_state_store(name) for name in ROWS
         ]
-        self._shape = KeptShape(shape.content, partial(join_difference, shape.join), context)
+        self._shape = KeptShape(shape.content, partial(join_change, shape.join), context)
         self._time: StepTime | None = None
         if self._kept_ms is not None:
             self._time = StepTime(context, context.get_state_store(times_store_name(JOIN)))

@@ -14,7 +14,13 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from kafka_pipeline.streams.sql.query_tree import is_column_of_records, parsed, quiet
+from kafka_pipeline.streams.sql.query_tree import (
+    is_column_of_records,
+    numbering_of,
+    parsed,
+    partition_of,
+    quiet,
+)
 from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, QueryError
 from kafka_pipeline.streams.sql.update_text import GROWING
 
@@ -317,7 +323,7 @@ def _parts(scope: Scope) -> Iterator[_Part]:
     select = scope.expression
     group = select.args.get("group")
     if group is None:
-        made = _selects(scope) if _is_distinct(scope) else _partition(scope)
+        made = _selects(scope) if _is_distinct(scope) else partition_of(_numbering(scope), scope)
         yield from (_part(each, scope) for each in made)
         return
     columns = [each.unnest() for each in group.expressions if not isinstance(each, _SETS)]
@@ -374,18 +380,7 @@ def _is_distinct(scope: Scope) -> bool:
 
 
 def _numbering(scope: Scope) -> exp.Window | None:
-    if not isinstance(scope.expression, exp.Select):
-        return None
-    calls = scope.find_all(exp.Window)
-    return next((call for call in calls if isinstance(call.this, exp.RowNumber)), None)
-
-
-def _partition(scope: Scope) -> list[exp.Expr]:
-    call = _numbering(scope)
-    assert call is not None, "its rows are numbered"
-    named = scope.expression.args.get("windows") or ()
-    window = next((each for each in named if call.alias and each.name == call.alias), call)
-    return list(window.args.get("partition_by") or ())
+    return numbering_of(scope, (exp.RowNumber,))
 
 
 def _above(scope: Scope, grouped: Scope) -> Iterator[Scope]:

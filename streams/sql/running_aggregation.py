@@ -46,7 +46,7 @@ from kafka_pipeline.streams.sql.split_aggregate import (
     partial_plan,
     ranked_plan,
 )
-from kafka_pipeline.streams.sql.state_change import DISTINCT, difference
+from kafka_pipeline.streams.sql.state_change import DISTINCT, state_change
 from kafka_pipeline.streams.sql.state_shape import (
     HAS_RESULT,
     IS_FORMER,
@@ -90,7 +90,8 @@ class RunningAggregation(Running[_Plan], AggregationCalls):
     def require_same_state(self, plan: _Plan) -> None:
         """See `Running`."""
         if plan.shape.content != self.shape.content:
-            changed = difference(self.shape.content, plan.shape.content) or "other types"
+            change = state_change(self.shape.content, plan.shape.content)
+            changed = change.different or "other types"
             raise QueryError(f"with the new rows, the query would keep other state: {changed}")
         if _ways(plan.shape) != _ways(self.shape):
             raise QueryError("with the new rows, the query would group records in another way")
@@ -142,10 +143,10 @@ class RunningAggregation(Running[_Plan], AggregationCalls):
             )
         partial = work.compiled(
             work.empty(shape.rows),
-            ranked_partial(parts, work.make) if is_ranked else partial_plan(parts, work.make),
             work.leaves(found),
             (*AGGREGATES, *SORTING),
             found.records[rdd_id],
+            ranked_partial(parts, work.make) if is_ranked else partial_plan(parts, work.make),
         )
         return _Plan(shape, partial, self._merging(shape, parts, query))
 
@@ -169,9 +170,9 @@ class RunningAggregation(Running[_Plan], AggregationCalls):
         output = [*shape.kept, (HAS_RESULT, pa.bool_()), *of_rows, *shape.output]
         return work.compiled(
             work.empty(pa.schema(output)),
-            plan,
             {int(given.rdd().id()): (INPUT, shape.rows)},
             (*AGGREGATES, *SORTING),
+            plan=plan,
         )
 
     def _of_changelog(self, shape: StateShape, parts: AggregateParts, change: Any) -> StateShape:

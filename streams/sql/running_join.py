@@ -18,11 +18,11 @@ from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.join_bounds import EXAMPLE
 from kafka_pipeline.streams.sql.join_shape import EQUAL, PAIR, RECORD, SIDES, JoinShape
+from kafka_pipeline.streams.sql.kept_columns import described, kept_types, require_same_types
 from kafka_pipeline.streams.sql.output import as_columns, shaped
 from kafka_pipeline.streams.sql.plan import require_narrow, with_column, with_time
 from kafka_pipeline.streams.sql.prepared_calls import JoinCalls, Plans
 from kafka_pipeline.streams.sql.query_session import Analyzed
-from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.running import Running
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.tables import Rows
@@ -82,7 +82,7 @@ class RunningJoin(Running[_Plan], JoinCalls):
             (_rows_of(left), _rows_of(right)),
             structs.replace(query.spec, changing=work.spec.changing),
             query.is_checked,
-            (_described(query, 0), _described(query, 1)),
+            (described(query.kept[0]), described(query.kept[1])),
             pa.schema([left.output.field(name) for name in query.names_of_equal]),
             query.described_equal,
             self._reading if work.spec.changing else (),
@@ -90,7 +90,12 @@ class RunningJoin(Running[_Plan], JoinCalls):
         )
         pairs = work.empty(shape.pairs)
         given = pairs._jdf.queryExecution().analyzed()
-        _require_same_types(query, given)
+        kept = {
+            name_of(side, index): column
+            for side in (0, 1)
+            for index, column in enumerate(query.kept[side])
+        }
+        require_same_types(given, kept, "the join")
         leaves = {int(given.rdd().id()): (INPUT, shape.pairs)}
         matches = work.frame(query.matches(given, work.make))
         top = query.results(given, work.make)
@@ -111,7 +116,7 @@ class RunningJoin(Running[_Plan], JoinCalls):
         return _Plan(
             shape,
             sides,
-            work.compiled(matches, matches._jdf.queryExecution().sparkPlan(), leaves),
+            work.compiled(matches, leaves),
             self._results(with_time(top, rdd_id, work.make), rdd_id, leaves),
         )
 
@@ -137,7 +142,7 @@ class RunningJoin(Running[_Plan], JoinCalls):
             columns = work.columns_of_stage(work.frame(top).schema)
         frame = work.frame(with_column(top, PAIR, rdd_id, work.make))
         frame = (shaped if columns is None else as_columns)(frame, work.spec, [PAIR])
-        compiled = work.compiled(frame, frame._jdf.queryExecution().sparkPlan(), leaves)
+        compiled = work.compiled(frame, leaves)
         if columns is None:
             return compiled
         # As the next stage has them, where all may be null.
@@ -148,20 +153,13 @@ class RunningJoin(Running[_Plan], JoinCalls):
         work, rdd_id = self.work, query.rdd_ids[side]
         frame, records = work.frame(query.rows(side, work.make)), found.records[rdd_id]
         leaves: Mapping[int, tuple[str, pa.Schema]] = {rdd_id: (INPUT, records.rows)}
-        plan = frame._jdf.queryExecution().sparkPlan()
-        return work.compiled(frame, plan, leaves, records=records)
+        return work.compiled(frame, leaves, records=records)
 
 
 def _rows_of(side: CompiledPlan) -> pa.Schema:
     """Return the types of the columns that are kept of a side's rows."""
     # A row without a partner has nulls on the other side.
-    kept = [f for f in side.output if not f.name.startswith((RECORD, EQUAL))]
-    rows = pa.schema([f.with_nullable(True) for f in kept])
-    try:
-        RowCodec(rows)
-    except TypeError as error:
-        raise QueryError(f"its rows cannot be kept: {error}") from error
-    return rows
+    return kept_types(f for f in side.output if not f.name.startswith((RECORD, EQUAL)))
 
 
 def _require_kept(side: CompiledPlan) -> None:
@@ -172,21 +170,3 @@ def _require_kept(side: CompiledPlan) -> None:
             f"a join with updates cannot read {' and '.join(lost)} of these: of a former record, "
             "only the key, value and timestamp are known"
         )
-
-
-def _described(query: JoinedQuery, side: int) -> list[str]:
-    return [f"{column.name()} {column.dataType().catalogString()}" for column in query.kept[side]]
-
-
-def _require_same_types(query: JoinedQuery, pairs: Any) -> None:
-    """Raise `QueryError` for a column whose type Arrow cannot carry to a store and back."""
-    given = {str(column.name()): column for column in items(pairs.output())}
-    for side in (0, 1):
-        for index, column in enumerate(query.kept[side]):
-            kept = str(given[name_of(side, index)].dataType().catalogString())
-            wanted = str(column.dataType().catalogString())
-            if kept != wanted:
-                raise QueryError(
-                    f"{column.name()} is of the type {wanted}, which cannot be kept: cast it below "
-                    "the join, or leave it out"
-                )

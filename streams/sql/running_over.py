@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from kafka_pipeline.streams.sql.analyzed_over import OverQuery, over_query
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
-from kafka_pipeline.streams.sql.java_objects import items
+from kafka_pipeline.streams.sql.kept_columns import described, kept_types, require_same_types
 from kafka_pipeline.streams.sql.output import shaped
 from kafka_pipeline.streams.sql.over_shape import ORIGIN, PLACE, OverShape
 from kafka_pipeline.streams.sql.plan import require_all_inputs, with_column, with_time
 from kafka_pipeline.streams.sql.prepared_calls import OverCalls, Plans
 from kafka_pipeline.streams.sql.ranked_plan import SORTING
-from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.running import Running
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.tables import Rows
@@ -62,16 +59,12 @@ class RunningOver(Running[_Plan], OverCalls):
         query = over_query(found.plan, found.rdd_id)
         work.require_reusable(found.plan, "results")
         frame = work.frame(query.rows(work.make))
-        rows = work.compiled(
-            frame,
-            frame._jdf.queryExecution().sparkPlan(),
-            work.leaves(found),
-            records=found.records[found.rdd_id],
-        )
+        rows = work.compiled(frame, work.leaves(found), records=found.records[found.rdd_id])
         shape = _shape(query, rows)
         empty = work.empty(shape.given)
         given = empty._jdf.queryExecution().analyzed()
-        _require_same_types(query, given)
+        kept = {f"column{at}": column for at, column in enumerate(query.kept)}
+        require_same_types(given, kept, "OVER (…)")
         rdd_id = int(given.rdd().id())
         top = with_time(query.results(given, work.make), rdd_id, work.make)
         top = with_column(top, PLACE, rdd_id, work.make)
@@ -79,40 +72,14 @@ class RunningOver(Running[_Plan], OverCalls):
         return _Plan(
             shape,
             rows,
-            work.compiled(
-                results,
-                results._jdf.queryExecution().sparkPlan(),
-                {rdd_id: (INPUT, shape.given)},
-                SORTING,
-            ),
+            work.compiled(results, {rdd_id: (INPUT, shape.given)}, SORTING),
         )
 
 
 def _shape(query: OverQuery, plan: CompiledPlan) -> OverShape:
-    kept = [field for field in plan.output if field.name not in ORIGIN]
-    rows = pa.schema([field.with_nullable(True) for field in kept])
-    try:
-        RowCodec(rows)
-    except TypeError as error:
-        raise QueryError(f"its rows cannot be kept: {error}") from error
-    columns = [
-        f"{column.name()} {column.dataType().catalogString()}"
-        for column in (*query.partitions, *query.kept)
-    ]
+    rows = kept_types(field for field in plan.output if field.name not in ORIGIN)
+    columns = described((*query.partitions, *query.kept))
     key_column = None if query.key_at is None else rows.names[query.key_at]
     return OverShape(
         rows, len(query.partitions), query.rows_before, query.range_ms, columns, key_column
     )
-
-
-def _require_same_types(query: OverQuery, rows: object) -> None:
-    """Raise `QueryError` for a column whose type Arrow cannot carry to a store and back."""
-    given = {str(column.name()): column for column in items(rows.output())}  # type: ignore[attr-defined]
-    for at, column in enumerate(query.kept):
-        kept = str(given[f"column{at}"].dataType().catalogString())
-        wanted = str(column.dataType().catalogString())
-        if kept != wanted:
-            raise QueryError(
-                f"{column.name()} is of the type {wanted}, which cannot be kept: cast it below "
-                "OVER (…), or leave it out"
-            )

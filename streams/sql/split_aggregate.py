@@ -26,7 +26,7 @@ from kafka_pipeline.streams.sql.kept_distinct_plan import (
     distinct_sets,
     folded_columns,
 )
-from kafka_pipeline.streams.sql.plan import id_of, kind, require_rows, step_to_input
+from kafka_pipeline.streams.sql.plan import id_of, kind, nodes_to_input, require_rows
 from kafka_pipeline.streams.sql.ranked_rows import KEPT, NUMBER, ROW, Ranking, with_places
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_shape import HAS_RESULT, IS_FORMER, MARK, PLACE
@@ -105,13 +105,13 @@ def aggregate_parts(
     """
     require_rows(plan, rdd_id)
     above = []
-    while kind(plan) not in AGGREGATES:
-        if kind(plan) not in _AFTER_GROUPS:
-            raise _not_split(plan)
-        step = step_to_input(plan, rdd_id)
-        assert step is not None
-        above.append(plan)
-        plan = step.children[step.index]
+    for node in nodes_to_input(plan, rdd_id):
+        if kind(node) in AGGREGATES:
+            plan = node
+            break
+        if kind(node) not in _AFTER_GROUPS:
+            raise _not_split(node)
+        above.append(node)
     partial = items(plan.children())[0]
     if kind(partial) != kind(plan):
         raise _not_split(partial)

@@ -84,11 +84,6 @@ def state_change(kept: str, wanted: str) -> StateChange:
     )
 
 
-def difference(kept: str, wanted: str) -> str:
-    """Return what differs between two contents of state; "" if the one can go on with the other."""
-    return state_change(kept, wanted).different
-
-
 def declared_difference(kept: str, grouping: GroupingSpec) -> str:
     """Return what pipeline.yaml alone shows to differ from a content that was kept; "" if nothing.
 
@@ -106,7 +101,7 @@ def declared_difference(kept: str, grouping: GroupingSpec) -> str:
         case [int(), int() as slide, int() as start], WindowSpec():
             former["window"] = [*former["window"][:2], start % slide]
             now["window"] = [*now["window"][:2], now["window"][2] % slide]
-    return difference(json.dumps(former), json.dumps(now))
+    return state_change(json.dumps(former), json.dumps(now)).different
 
 
 def is_wider(before: str, now: str, form: Form) -> bool:

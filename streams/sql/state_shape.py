@@ -21,6 +21,7 @@ from kafka_pipeline.common.pipelines.specs import (
 )
 from kafka_pipeline.common.typed_json import as_json, from_json
 from kafka_pipeline.streams.sql.arrow_bytes import packed, read, unpacked, write
+from kafka_pipeline.streams.sql.columns import with_items
 from kafka_pipeline.streams.sql.spec import Prepared
 
 if TYPE_CHECKING:
@@ -161,9 +162,7 @@ class StateShape:
     def without_computed(self, rows: pa.Table) -> pa.Table:
         """Return rows as they are kept, from those that a merge gives."""
         for name in self.computed:
-            place, own = rows.column_names.index(name), rows.schema.field(name)
-            empty = pa.repeat(self.empty[name][0], len(rows))
-            rows = rows.set_column(place, own, empty)
+            rows = with_items(rows, name, pa.repeat(self.empty[name][0], len(rows)))
         return rows
 
     def to_json(self) -> dict[str, Any]:

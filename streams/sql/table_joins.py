@@ -20,11 +20,11 @@ from kafka_pipeline.streams.sql.plan import (
     id_of,
     input_column,
     is_column,
-    is_input,
     kind,
     names_read,
     reads_input,
     step_to_input,
+    steps_to_input,
     with_column,
 )
 from kafka_pipeline.streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL, QueryError
@@ -46,14 +46,10 @@ def require_keyed_joins(plan: Any, rdd_id: int, tables: Mapping[int, str]) -> No
                 f"a subquery reads {name}, of which a batch has only the rows with the keys of its "
                 f"records: use {_example(name)}, LEFT SEMI JOIN or LEFT ANTI JOIN"
             )
-    while not is_input(plan, rdd_id):
-        step = step_to_input(plan, rdd_id)
-        assert step is not None, "the query reads input"
-        child = step.children[step.index]
+    for step in steps_to_input(plan, rdd_id):
         for index, other in enumerate(step.children):
             if index != step.index and names_read(other, tables):
-                _require_by_key(plan, child, other, rdd_id, tables)
-        plan = child
+                _require_by_key(step.node, step.child, other, rdd_id, tables)
 
 
 def require_planned_joins(plan: Any, rdd_id: int, tables: Collection[int]) -> None:
@@ -100,11 +96,10 @@ def at_record_times(plan: Any, rdd_id: int, tables: Collection[int], make: Catal
     plan has no other joins with them than `require_keyed_joins` allows. Its output stays the same.
     Raises `QueryError` if an operator hides the time of records.
     """
-    if not tables or is_input(plan, rdd_id):
+    step = step_to_input(plan, rdd_id) if tables else None
+    if step is None:
         return plan
-    step = step_to_input(plan, rdd_id)
-    assert step is not None, "the query reads input"
-    child = at_record_times(step.children[step.index], rdd_id, tables, make)
+    child = at_record_times(step.child, rdd_id, tables, make)
     for index, side in enumerate(step.children):
         for table in tables:
             if index != step.index and reads_input(side, table):

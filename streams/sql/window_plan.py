@@ -99,7 +99,7 @@ def with_periods(plan: Any, rdd_id: int, make: Catalyst) -> Any:
         return make.project(columns, child)
     step = step_to_input(plan, rdd_id)
     assert step is not None, "a window is a column of the records"
-    return step.over(with_periods(step.children[step.index], rdd_id, make), make)
+    return step.over(with_periods(step.child, rdd_id, make), make)
 
 
 def with_order(aggregate: Any, rdd_id: int, make: Catalyst) -> Any:
@@ -124,7 +124,7 @@ def _with_unmarked(plan: Any, sessions: set[int], rdd_id: int, make: Catalyst) -
     step = step_to_input(plan, rdd_id)
     if step is None:
         return plan
-    child = _with_unmarked(step.children[step.index], sessions, rdd_id, make)
+    child = _with_unmarked(step.child, sessions, rdd_id, make)
     if kind(plan) != "Project":
         return step.over(child, make)
     given = [_unmarked(column, sessions, make) for column in items(plan.projectList())]

@@ -13,7 +13,7 @@ from kafka_pipeline.common.pipelines.specs import WindowSpec
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
-from kafka_pipeline.streams.sql.state_change import difference
+from kafka_pipeline.streams.sql.state_change import state_change
 from kafka_pipeline.streams.sql.state_shape import (
     OPEN_FROM,
     PreparedAggregation,
@@ -212,7 +212,7 @@ def test_content_changes_with_what_is_kept(
     local: LocalQueries, hourly: PreparedAggregation, query: str, is_same: bool
 ) -> None:
     changed = opened(local, query).shape
-    assert (difference(hourly.shape.content, changed.content) == "") is is_same
+    assert (state_change(hourly.shape.content, changed.content).different == "") is is_same
 
 
 def test_hopping_windows_of_a_renamed_time(local: LocalQueries) -> None:

@@ -9,7 +9,7 @@ import pytest
 from kafka_pipeline.common.pipelines.specs import WindowSpec
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
-from kafka_pipeline.streams.sql.state_change import difference
+from kafka_pipeline.streams.sql.state_change import state_change
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.folding import SCHEMA, Folding, opened, records
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce
@@ -287,7 +287,7 @@ def test_shape_says_what_is_kept(local: LocalQueries) -> None:
 )
 def test_content_changes_with_what_is_kept(local: LocalQueries, changed: str, found: str) -> None:
     before = opened(local, best()).shape.content
-    text = difference(before, opened(local, changed).shape.content)
+    text = state_change(before, opened(local, changed).shape.content).different
     assert found in text
     assert bool(found) is bool(text)
 

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
-from kafka_pipeline.streams.sql.state_change import difference
+from kafka_pipeline.streams.sql.state_change import state_change
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.folding import SCHEMA, Folding, opened, records
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce
@@ -214,7 +214,7 @@ def test_state_belongs_to_a_function_and_a_limit(
     local: LocalQueries, changed: str, found: str
 ) -> None:
     kept = opened(local, ranked()).shape.content
-    said = difference(kept, opened(local, changed).shape.content)
+    said = state_change(kept, opened(local, changed).shape.content).different
     assert (found in said) if found else not said
 
 

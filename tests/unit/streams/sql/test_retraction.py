@@ -15,7 +15,7 @@ from kafka_pipeline.streams.sql.columns import MOMENT
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.retraction import CHANGE, CHANGE_TIME
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
-from kafka_pipeline.streams.sql.state_change import difference
+from kafka_pipeline.streams.sql.state_change import state_change
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce
 
@@ -268,11 +268,10 @@ def test_a_state_is_not_used_with_another_text(local: LocalQueries) -> None:
         opened = local.open_aggregation(each)
         contents[name] = opened.shape.content
         opened.close()
-    assert "which now reads the newest record of each key" in difference(
-        contents["records"], contents["upserts"]
-    )
-    assert "which now reads each record as one more row" in difference(
-        contents["upserts"], contents["records"]
-    )
-    assert "could not be taken out again" in difference(contents["upserts"], contents["others"])
-    assert difference(contents["upserts"], contents["upserts"]) == ""
+    for before, now, words in (
+        ("records", "upserts", "which now reads the newest record of each key"),
+        ("upserts", "records", "which now reads each record as one more row"),
+        ("upserts", "others", "could not be taken out again"),
+    ):
+        assert words in state_change(contents[before], contents[now]).different
+    assert state_change(contents["upserts"], contents["upserts"]).different == ""
