@@ -116,16 +116,7 @@ class DriverChannel:
         as a sign of life, and one that has not read for so long that its connection is full.
         """
         for thread in self.threads:
-            worker = self._workers.get(thread)
-            if worker is None or not worker.sending.acquire(blocking=False):
-                continue
-            try:
-                if worker.takes_more:
-                    worker.connection.send_bytes(_PINGS[is_sure])
-            except (OSError, ValueError):
-                pass  # The worker has just hung up; `_serve` notices.
-            finally:
-                worker.sending.release()
+            self._send_unless_full(thread, _PINGS[is_sure], 0)
 
     def ask(self, thread: int, question: Ask) -> bool:
         """Send a query of state; return False if the worker cannot take it now.
@@ -133,18 +124,7 @@ class DriverChannel:
         Then it is not connected, or its connection is full. May be called from any thread. Waits
         for a second at most, so that no query can delay a command to a hanging worker.
         """
-        worker = self._workers.get(thread)
-        if worker is None or not worker.sending.acquire(timeout=BUSY_WAIT_S):
-            return False
-        try:
-            if not worker.takes_more:
-                return False
-            worker.connection.send_bytes(encode(question))
-        except (OSError, ValueError):
-            return False  # The worker has just hung up; `_serve` notices.
-        finally:
-            worker.sending.release()
-        return True
+        return self._send_unless_full(thread, encode(question), BUSY_WAIT_S)
 
     def dump(self, thread: int) -> None:
         """Have a worker write its stacks: by SIGUSR1 if it is on this host, which needs no GIL."""
@@ -173,6 +153,21 @@ class DriverChannel:
             logger.warning("worker does not accept messages", thread=thread)
         finally:
             worker.sending.release()
+
+    def _send_unless_full(self, thread: int, data: bytes, wait_s: float) -> bool:
+        """Return whether it was sent. Only another message to the same worker is waited for."""
+        worker = self._workers.get(thread)
+        if worker is None or not worker.sending.acquire(timeout=wait_s):
+            return False
+        try:
+            if worker.takes_more:
+                worker.connection.send_bytes(data)
+                return True
+        except (OSError, ValueError):
+            pass  # The worker has just hung up; `_serve` notices.
+        finally:
+            worker.sending.release()
+        return False
 
     def _signal(self, thread: int, number: signal.Signals) -> bool:
         """Send a signal to a worker on this host; return whether there is such a worker."""

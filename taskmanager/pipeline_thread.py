@@ -85,12 +85,9 @@ class PipelineThread:
         self._context = context
         self._channel = channel
         self._report_interval_s = min(0.5, config.heartbeat_interval_ms / 2000)
-        budget_ms = min(config.commit_interval_ms, MOST_TURN_MS)
+        self._budget_ms = min(config.commit_interval_ms, MOST_TURN_MS)
         self._state = PipelineThreadState(
-            config.heartbeat_interval_ms,
-            config.commit_interval_ms,
-            budget_ms,
-            config.transaction_timeout_ms,
+            config.heartbeat_interval_ms, config.commit_interval_ms, config.transaction_timeout_ms
         )
         self._tasks: dict[TaskId, AssignedTask] = {}
         self._background = background or Background()
@@ -296,8 +293,8 @@ class PipelineThread:
             return ()
         task = self._tasks[command.task]
         match command:
-            case RunTurn(budget_ms=budget_ms):
-                return self._operations.run_turn(task, budget_ms)
+            case RunTurn():
+                return self._operations.run_turn(task, self._budget_ms)
             case CommitTask():
                 self._operations.commit(task)
             case RefreshTask():

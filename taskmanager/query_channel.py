@@ -278,23 +278,19 @@ class RemoteQueries:
 
     def open(self, spec: QuerySpec) -> RemoteQuery:
         """See `Queries`."""
-        connection, answer = self._opened({"open": spec.to_json()})
-        return RemoteQuery(connection, answer, SplitResults.from_json(answer["split"]))
+        return RemoteQuery(*self._opened({"open": spec.to_json()}))
 
     def open_aggregation(self, spec: QuerySpec) -> RemoteAggregation:
         """See `Queries`."""
-        connection, answer = self._opened({"groups": spec.to_json()})
-        return RemoteAggregation(connection, answer, StateShape.from_json(answer["shape"]))
+        return RemoteAggregation(*self._opened({"groups": spec.to_json()}))
 
     def open_join(self, spec: QuerySpec) -> RemoteJoin:
         """See `Queries`."""
-        connection, answer = self._opened({"join": spec.to_json()})
-        return RemoteJoin(connection, answer, JoinShape.from_json(answer["shape"]))
+        return RemoteJoin(*self._opened({"join": spec.to_json()}))
 
     def open_over(self, spec: QuerySpec) -> RemoteOver:
         """See `Queries`."""
-        connection, answer = self._opened({"over": spec.to_json()})
-        return RemoteOver(connection, answer, OverShape.from_json(answer["shape"]))
+        return RemoteOver(*self._opened({"over": spec.to_json()}))
 
     def expanded(self, value: Any, what: str) -> Any:
         """See `References`; the values are those on the driver's host. Also raises as `open`."""
@@ -374,37 +370,33 @@ class _Remote(PreparedCalls):
 class RemoteQuery(_Remote, QueryCalls):
     """See `SparkQuery`."""
 
-    def __init__(
-        self, connection: Connection, answer: Mapping[str, Any], split: SplitResults | None
-    ) -> None:
+    def __init__(self, connection: Connection, answer: Mapping[str, Any]) -> None:
         super().__init__(connection, answer)
-        self.split = split
+        self.split = SplitResults.from_json(answer["split"])
 
 
 class RemoteAggregation(_Remote, AggregationCalls):
     """See `PreparedAggregation`."""
 
-    def __init__(
-        self, connection: Connection, answer: Mapping[str, Any], shape: StateShape
-    ) -> None:
+    def __init__(self, connection: Connection, answer: Mapping[str, Any]) -> None:
         super().__init__(connection, answer)
-        self.shape = shape
+        self.shape = StateShape.from_json(answer["shape"])
 
 
 class RemoteJoin(_Remote, JoinCalls):
     """See `PreparedJoin`."""
 
-    def __init__(self, connection: Connection, answer: Mapping[str, Any], shape: JoinShape) -> None:
+    def __init__(self, connection: Connection, answer: Mapping[str, Any]) -> None:
         super().__init__(connection, answer)
-        self.shape = shape
+        self.shape = JoinShape.from_json(answer["shape"])
 
 
 class RemoteOver(_Remote, OverCalls):
     """See `PreparedOver`."""
 
-    def __init__(self, connection: Connection, answer: Mapping[str, Any], shape: OverShape) -> None:
+    def __init__(self, connection: Connection, answer: Mapping[str, Any]) -> None:
         super().__init__(connection, answer)
-        self.shape = shape
+        self.shape = OverShape.from_json(answer["shape"])
 
 
 def _ask(

@@ -217,10 +217,9 @@ class CancelStart:
 
 @dataclass(frozen=True, slots=True)
 class RunTurn:
-    """Give a task a turn of about so many milliseconds: `TurnEnded` follows."""
+    """Give a task a turn: `TurnEnded` follows."""
 
     task: TaskId
-    budget_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,16 +76,11 @@ class PipelineThreadState:
     """
 
     def __init__(
-        self,
-        heartbeat_interval_ms: int,
-        commit_interval_ms: int,
-        turn_budget_ms: int,
-        transaction_timeout_ms: int,
+        self, heartbeat_interval_ms: int, commit_interval_ms: int, transaction_timeout_ms: int
     ) -> None:
         self._lease_ms = MISSED_BEATS * heartbeat_interval_ms
         self._fenced_wait_ms = int(FENCED_WAIT_HEARTBEATS * heartbeat_interval_ms)
         self._commit_interval_ms = commit_interval_ms
-        self._budget_ms = turn_budget_ms
         self._commit_limit_ms = HANG_TIMEOUTS * transaction_timeout_ms + HANG_MARGIN_MS
         self._entries: dict[TaskId, TaskEntry] = {}
         self._timed: dict[TaskId, None] = {}
@@ -565,7 +560,7 @@ class PipelineThreadState:
         entry.phase, entry.is_ready = Phase.TURNING, False
         entry.turn_began_ms = self._now_ms
         self._timed.pop(entry.task, None)  # so that it comes last among those of the loop
-        self._commands.append(RunTurn(entry.task, self._budget_ms))
+        self._commands.append(RunTurn(entry.task))
 
     def _fill_user_thread(self) -> None:
         """Give the shared thread of user code its next job if it is free."""

@@ -57,7 +57,6 @@ from tests.simulation.fences import Fences, TaskInstance
 
 INTERVAL_MS = 1000
 COMMIT_INTERVAL_MS = 500
-TURN_BUDGET_MS = 100
 TRANSACTION_TIMEOUT_MS = 5000
 MAX_PROCESS_TIME_MS = 5000
 REPORT_EVERY_MS = 500
@@ -122,9 +121,7 @@ class FakePipelineThread:
         self.is_sure = True
         """Whether the driver's last ping said that its tasks may fence others."""
         self.orphaned_until_ms: int | None = None
-        self._core = PipelineThreadState(
-            INTERVAL_MS, COMMIT_INTERVAL_MS, TURN_BUDGET_MS, TRANSACTION_TIMEOUT_MS
-        )
+        self._core = PipelineThreadState(INTERVAL_MS, COMMIT_INTERVAL_MS, TRANSACTION_TIMEOUT_MS)
         self._fences = fences
         self._random = random
         self._pace = pace

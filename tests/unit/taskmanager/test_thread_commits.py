@@ -38,7 +38,7 @@ def test_a_task_is_woken_though_time_passed_while_it_committed() -> None:
     host.wait(10)
     host.take(CommitEnded(task(0)))
     assert host.core.next_due_ms == host.now_ms + 20
-    assert host.wait(20) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.wait(20) == [RunTurn(task(0))]
 
 
 def test_tasks_that_are_due_together_commit_in_the_order_in_which_they_came() -> None:
@@ -74,7 +74,7 @@ def test_the_interval_begins_with_the_turn_and_ends_behind_another_one() -> None
     host = running()
     host.take(fed())
     assert host.wait(BUDGET_MS) == []
-    assert host.take(ended(has_more=True)) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.take(ended(has_more=True)) == [RunTurn(task(0))]
     assert host.wait(COMMIT_MS - BUDGET_MS) == []
     assert host.take(ended(has_more=True)) == [CommitTask(task(0))]
 
@@ -83,7 +83,7 @@ def test_a_processor_that_asks_for_a_commit_gets_it_before_its_next_record() -> 
     host = running()
     host.take(fed())
     assert host.take(ended(has_more=True, wants_commit=True)) == [CommitTask(task(0))]
-    assert host.take(CommitEnded(task(0))) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.take(CommitEnded(task(0))) == [RunTurn(task(0))]
 
 
 def test_the_end_of_the_input_commits_what_was_processed_before() -> None:
@@ -139,7 +139,7 @@ def test_records_that_come_meanwhile_join_the_transaction() -> None:
     host = running()
     host.take(fed(), ended(is_at_its_end=True), CommitEnded(task(0)), fed())
     host.take(ended(is_at_its_end=True))
-    assert host.take(fed()) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.take(fed()) == [RunTurn(task(0))]
     host.wait(LEAST_COMMIT_INTERVAL_MS)
     assert host.take(ended(is_at_its_end=True)) == [CommitTask(task(0))]
 
@@ -150,10 +150,10 @@ def test_a_batch_with_all_that_had_arrived_is_committed_although_more_has_come()
     host.take(fed())
     host.take(fed())
     assert host.take(ended(took_all=True)) == [CommitTask(task(0))]
-    assert host.take(CommitEnded(task(0))) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.take(CommitEnded(task(0))) == [RunTurn(task(0))]
     host.take(fed())
     # Too soon after the last commit.
-    assert host.take(ended(took_all=True)) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.take(ended(took_all=True)) == [RunTurn(task(0))]
     host.wait(LEAST_COMMIT_INTERVAL_MS)
     host.take(fed())
     assert host.take(ended(took_all=True)) == [CommitTask(task(0))]
@@ -168,17 +168,17 @@ def test_a_batch_that_would_end_after_the_commit_of_the_one_before_it_waits_for_
     assert host.take(fed()) == []
     assert host.core.next_due_ms == host.now_ms + LEAST_COMMIT_INTERVAL_MS - 15
     assert host.wait(LEAST_COMMIT_INTERVAL_MS - 15) == [CommitTask(task(0))]
-    assert host.take(CommitEnded(task(0))) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.take(CommitEnded(task(0))) == [RunTurn(task(0))]
     host.wait(15)
     host.take(fed())
-    assert host.take(ended(took_all=True, took_ms=15)) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.take(ended(took_all=True, took_ms=15)) == [RunTurn(task(0))]
 
 
 def test_a_batch_with_a_part_of_what_had_arrived_waits_for_the_interval() -> None:
     host = running()
     host.take(fed())
     host.take(fed())
-    assert host.take(ended()) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.take(ended()) == [RunTurn(task(0))]
 
 
 def test_what_is_asked_for_is_committed_right_after_another_commit() -> None:
@@ -252,7 +252,7 @@ def test_one_task_of_four_commits_at_a_time() -> None:
 def test_a_task_takes_records_while_its_commit_waits() -> None:
     host = running((0, 1))
     due(host, 0, 1)
-    assert host.take(fed(1)) == [RunTurn(task(1), BUDGET_MS)]
+    assert host.take(fed(1)) == [RunTurn(task(1))]
     assert host.take(CommitEnded(task(0))) == []
     assert host.take(ended(1, has_more=True)) == [CommitTask(task(1))]
 
@@ -281,7 +281,7 @@ def test_a_task_that_has_waited_for_long_takes_no_more_records_before_its_commit
     host = running((0, 1, 2))
     due(host, 0, 1, 2)
     host.wait(LONG_COMMIT_MS - 1)
-    assert host.take(fed(1)) == [RunTurn(task(1), BUDGET_MS)]
+    assert host.take(fed(1)) == [RunTurn(task(1))]
     # The first commit counts no more, and the second task is at work.
     assert host.wait(1) == [CommitTask(task(2))]
     assert host.take(ended(1, has_more=True, is_at_its_end=True)) == []
@@ -289,7 +289,7 @@ def test_a_task_that_has_waited_for_long_takes_no_more_records_before_its_commit
     assert host.take(fed(1)) == []
     assert host.core.next_due_ms == host.now_ms + LONG_COMMIT_MS
     assert host.take(CommitEnded(task(2))) == [CommitTask(task(1))]
-    assert host.take(CommitEnded(task(1))) == [RunTurn(task(1), BUDGET_MS)]
+    assert host.take(CommitEnded(task(1))) == [RunTurn(task(1))]
 
 
 def test_a_task_of_a_built_in_type_takes_what_has_come_right_before_its_commit() -> None:
@@ -298,10 +298,10 @@ def test_a_task_of_a_built_in_type_takes_what_has_come_right_before_its_commit()
     assert host.take(fed(1)) == []
     assert not host.core.awaits_records
     assert host.core.next_due_ms == host.now_ms + LONG_COMMIT_MS
-    assert host.take(CommitEnded(task(0))) == [RunTurn(task(1), BUDGET_MS)]
+    assert host.take(CommitEnded(task(0))) == [RunTurn(task(1))]
     assert host.take(fed(2)) == []
     assert host.take(ended(1)) == [CommitTask(task(1))]
-    assert host.take(CommitEnded(task(1))) == [RunTurn(task(2), BUDGET_MS)]
+    assert host.take(CommitEnded(task(1))) == [RunTurn(task(2))]
     # It has nothing to commit, and makes room.
     host.wait(LEAST_COMMIT_INTERVAL_MS)
     due(host, 0)
@@ -315,7 +315,7 @@ def test_a_task_without_anything_to_commit_waits_no_longer() -> None:
     host.wait(LONG_COMMIT_MS - 1)
     assert host.take(CommitEnded(task(0))) == []
     host.wait(LONG_COMMIT_MS)
-    assert host.take(fed(1)) == [RunTurn(task(1), BUDGET_MS)]
+    assert host.take(fed(1)) == [RunTurn(task(1))]
 
 
 def test_a_task_that_is_taken_away_commits_at_once() -> None:

@@ -52,7 +52,7 @@ from tests.unit.taskmanager.thread_host import (
 
 def test_records_lead_to_a_turn_and_a_commit_when_all_is_worked_off() -> None:
     host = running()
-    assert host.take(fed()) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.take(fed()) == [RunTurn(task(0))]
     assert host.take(ended(is_at_its_end=True)) == [CommitTask(task(0))]
     assert host.take(CommitEnded(task(0))) == []
     assert host.phase() is Phase.IDLE
@@ -61,14 +61,14 @@ def test_records_lead_to_a_turn_and_a_commit_when_all_is_worked_off() -> None:
 def test_a_turn_that_leaves_records_is_followed_by_another_one() -> None:
     host = running()
     host.take(fed())
-    assert host.take(ended(has_more=True)) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.take(ended(has_more=True)) == [RunTurn(task(0))]
 
 
 def test_records_that_come_during_a_commit_wait_for_its_end() -> None:
     host = running()
     host.take(fed(), ended(is_at_its_end=True))
     assert host.take(fed()) == []
-    assert host.take(CommitEnded(task(0))) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.take(CommitEnded(task(0))) == [RunTurn(task(0))]
 
 
 def test_what_comes_during_a_turn_leads_to_another_one() -> None:
@@ -76,32 +76,32 @@ def test_what_comes_during_a_turn_leads_to_another_one() -> None:
     host = running()
     host.take(fed())
     assert host.take(fed()) == []
-    assert host.take(ended(has_more=False)) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.take(ended(has_more=False)) == [RunTurn(task(0))]
     assert host.take(ended(is_at_its_end=True)) == [CommitTask(task(0))]
 
 
 def test_tasks_with_user_code_take_turns_on_one_thread() -> None:
     host = running(range(3))
-    assert host.take(fed(0), fed(1), fed(2)) == [RunTurn(task(0), BUDGET_MS)]
-    assert host.take(ended(0, has_more=True)) == [RunTurn(task(1), BUDGET_MS)]
-    assert host.take(ended(1, has_more=True)) == [RunTurn(task(2), BUDGET_MS)]
-    assert host.take(ended(2)) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.take(fed(0), fed(1), fed(2)) == [RunTurn(task(0))]
+    assert host.take(ended(0, has_more=True)) == [RunTurn(task(1))]
+    assert host.take(ended(1, has_more=True)) == [RunTurn(task(2))]
+    assert host.take(ended(2)) == [RunTurn(task(0))]
 
 
 def test_tasks_of_built_in_types_wait_for_nobody() -> None:
     host = running(range(2))
     host.take(Assigned(task(7), True, MAX_PROCESS_MS), Started(task(7)))
     host.take(fed(0), fed(1))
-    assert host.take(fed(7)) == [RunTurn(task(7), BUDGET_MS)]
+    assert host.take(fed(7)) == [RunTurn(task(7))]
 
 
 def test_a_task_with_a_thread_to_itself_waits_for_nobody() -> None:
     host = running(range(2))
     host.take(Assigned(task(7), False, MAX_PROCESS_MS), Started(task(7), has_own_thread=True))
     host.take(fed(0), fed(1))
-    assert host.take(fed(7)) == [RunTurn(task(7), BUDGET_MS)]
-    assert host.take(ended(7, has_more=True)) == [RunTurn(task(7), BUDGET_MS)]
-    assert host.take(ended(0)) == [RunTurn(task(1), BUDGET_MS)], "nor does anybody wait for it"
+    assert host.take(fed(7)) == [RunTurn(task(7))]
+    assert host.take(ended(7, has_more=True)) == [RunTurn(task(7))]
+    assert host.take(ended(0)) == [RunTurn(task(1))], "nor does anybody wait for it"
     host.take(Revoked((task(7),)), ended(7))
     assert host.take(CommitEnded(task(7))) == [CloseTask(task(7))]
 
@@ -165,7 +165,7 @@ def test_turns_of_the_loop_that_go_on_take_turns_and_let_it_do_other_things() ->
     host = running(range(3), is_inline=True)
     more = {"has_more": True, "has_uncommitted": False}
     for number in range(3):
-        assert host.take(fed(number)) == [RunTurn(task(number), BUDGET_MS)]
+        assert host.take(fed(number)) == [RunTurn(task(number))]
         assert host.take(ended(number, **more)) == []
     order = []
     for _ in range(6):
@@ -182,7 +182,7 @@ def test_a_task_is_woken_when_it_wanted_to_be() -> None:
     host.take(fed(), ended(has_uncommitted=False, wake_in_ms=30))
     assert host.core.next_due_ms == host.now_ms + 30
     assert host.wait(29) == []
-    assert host.wait(1) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.wait(1) == [RunTurn(task(0))]
 
 
 # Errors
@@ -311,7 +311,7 @@ def test_a_call_that_takes_too_long_fails_its_task_and_frees_the_others() -> Non
     assert host.take(host.tick(1, call)) == [
         AbandonCall(task(0)),
         ReportFailed(task(0), reason),
-        RunTurn(task(1), BUDGET_MS),
+        RunTurn(task(1)),
     ]
     assert host.phase(0) is Phase.FAILED
 

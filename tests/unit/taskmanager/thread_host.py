@@ -44,7 +44,7 @@ class Host:
     """A core and a clock; the driver is never silent."""
 
     def __init__(self) -> None:
-        self.core = PipelineThreadState(HEARTBEAT_MS, COMMIT_MS, BUDGET_MS, TIMEOUT_MS)
+        self.core = PipelineThreadState(HEARTBEAT_MS, COMMIT_MS, TIMEOUT_MS)
         self.now_ms = 1000
         self.heard_ms: int | None = None
         self.take(self.tick(0))
