@@ -8,7 +8,6 @@ from typing import Any
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, shorten
-from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.console.job import Ask, Deal, RecordQuery
 from kafka_pipeline.deployment import wishes
@@ -96,7 +95,7 @@ class KafkaJob:
         """
         admin = connected(self._config)
         current = read_deployment(self._config, admin).current
-        if current is None or query.topic not in _topics_of(current.pipeline):
+        if current is None or query.topic not in current.pipeline.all_topics:
             raise ConfigError(f'the job has no topic "{query.topic}"')
         lines = RecordLines.by_names(query.topic, query.key, query.value)
         lines = lines_with_text(self._config, current.pipeline, lines)
@@ -117,11 +116,6 @@ def _newest(records: Iterable[_Record], limit: int) -> list[_Record]:
     every = [record for kept in last.values() for record in kept]
     every.sort(key=lambda record: record[0].timestamps[record[1]])
     return every[-limit:]
-
-
-def _topics_of(pipeline: Pipeline) -> list[str]:
-    """Return the topics with records of a pipeline: sources, arcs, state, dead letters, sinks."""
-    return [spec.name for spec in pipeline.data_topics(1)]
 
 
 def _require_few(topics: DeadLetterTopics, wanted: Wanted) -> None:

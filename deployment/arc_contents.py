@@ -35,7 +35,7 @@ class ArcContents:
 
     def ends(self, arc: Arc) -> dict[Partition, int]:
         """Return where the partitions of an arc end now, as their leaders say. Raises as `left`."""
-        return self._admin.stable_ends(self._partitions(arc))
+        return self._admin.stable_ends(self._pipeline.places(arc.topic))
 
     def proven_ends(self, arc: Arc) -> dict[Partition, int]:
         """Return where the partitions of an arc end for good, once its writers are fenced.
@@ -43,7 +43,7 @@ class ArcContents:
         See `proven_ends`. Fences the first task of a writer once more.
         """
         task = self._pipeline.names.transactional_id(TaskId(arc.writers[0], 0))
-        return proven_ends(self._config, task, self._partitions(arc))
+        return proven_ends(self._config, task, self._pipeline.places(arc.topic))
 
     def left(self, arc: Arc, ends: Mapping[Partition, int]) -> int:
         """Return how many offsets of an arc its reader has not committed; 0 if no record is left.
@@ -53,7 +53,7 @@ class ArcContents:
         and does not have the last records. Raises `EngineError` or `PipelineError` if Kafka does
         not answer.
         """
-        partitions = self._partitions(arc)
+        partitions = self._pipeline.places(arc.topic)
         oldest = self._admin.oldest_offsets(partitions)
         group = self._pipeline.names.consumer_group(arc.reader)
         with closing(PartitionReader(self._config, group)) as reader:
@@ -66,9 +66,6 @@ class ArcContents:
             for each, offset in behind.items()
             if each not in first or first[each].offset < ends[each]
         )
-
-    def _partitions(self, arc: Arc) -> list[Partition]:
-        return [(arc.topic, number) for number in range(self._pipeline.partitions_of(arc.topic))]
 
 
 def held_up(

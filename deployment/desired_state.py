@@ -236,6 +236,14 @@ def require_no_stop(wish: Wish | None) -> None:
         raise ConfigError(why)
 
 
+def require_no_next(wish: Wish) -> None:
+    """Raise `ConfigError` while a job changes to another version."""
+    if wish.next is not None:
+        raise ConfigError(
+            f"version {wish.next} of the pipeline is to come: wait for it, see `pipeline versions`"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Deployed:
     """The version that a job runs, and its wish."""
@@ -315,6 +323,11 @@ class Deployment:
     def numbers(self) -> list[int]:
         """The numbers of all versions, in order."""
         return sorted(self._versions)
+
+    @property
+    def pipelines(self) -> list[Pipeline]:
+        """The pipelines of all versions, in order. Raises as `version`."""
+        return [self.version(number).pipeline for number in self.numbers]
 
     @property
     def current(self) -> PipelineVersion | None:

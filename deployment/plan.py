@@ -184,10 +184,8 @@ def plan(
     A store that is to go on without a verdict is `KEPT`, or `FOUND`. `lost` are the processors
     whose state begins empty, and `rebuilt` those whose state is computed again.
     """
-    topics = [spec.name for spec in after.data_topics(1)]
-    former = before.data_topics(1) if before else ()
-    users = before.user_topics if before else ()
-    gone = {spec.name for spec in former}.difference(topics, users)
+    topics = after.all_topics
+    gone = {*before.all_topics}.difference(topics, before.user_topics) if before else set()
     renamed = renames(before, after)
     before = with_new_ids(before, after) if before else None
     of_contents = dict(content_verdicts(before, after))

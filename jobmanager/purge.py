@@ -36,7 +36,7 @@ class ArcPurger:
         """Partitions by the consumer group that reads them."""
         for arc, reader in pipeline.arcs.items():
             partitions = self._arcs.setdefault(pipeline.names.consumer_group(reader), [])
-            partitions += [(arc, number) for number in range(pipeline.partitions_of(arc))]
+            partitions += pipeline.places(arc)
         self._stopped = threading.Event()
 
     def start(self) -> None:

@@ -28,25 +28,20 @@ def orphans(deployment: Deployment, existing: Collection[str]) -> Orphans:
 
     Sources and sinks belong to the user, so they are never among them. Raises as `version`.
     """
-    pipelines = [deployment.version(number).pipeline for number in deployment.numbers]
     kept = [each.pipeline for each in (deployment.current, deployment.coming) if each]
-    used = {topic for pipeline in kept for topic in _all_topics(pipeline)}
-    users = {topic for pipeline in pipelines for topic in pipeline.user_topics}
-    own = {topic for pipeline in pipelines for topic in _all_topics(pipeline)}
-    groups = {group for pipeline in pipelines for group in _groups(pipeline)}
-    running = {group for pipeline in kept for group in _groups(pipeline)}
+    topics, groups = _of_engine(deployment.pipelines)
+    used, running = _of_engine(kept)
     return Orphans(
-        tuple(sorted((own - used - users).intersection(existing))),
-        tuple(sorted(groups - running)),
+        tuple(sorted((topics - used).intersection(existing))), tuple(sorted(groups - running))
     )
 
 
-def _all_topics(pipeline: Pipeline) -> list[str]:
-    return [spec.name for spec in pipeline.data_topics(1)]
-
-
-def _groups(pipeline: Pipeline) -> list[str]:
-    return [pipeline.names.consumer_group(processor.id) for processor in pipeline.processors]
+def _of_engine(pipelines: Collection[Pipeline]) -> tuple[set[str], set[str]]:
+    """Return the topics of pipelines but for sources and sinks, and the groups of processors."""
+    topics = {topic for pipeline in pipelines for topic in pipeline.all_topics}
+    users = {topic for pipeline in pipelines for topic in pipeline.user_topics}
+    groups = {pipe.names.consumer_group(each.id) for pipe in pipelines for each in pipe.processors}
+    return topics - users, groups
 
 
 def delete_orphans(admin: Admin, found: Orphans) -> None:
@@ -64,17 +59,15 @@ def whole_job(config: Config, deployment: Deployment, existing: Collection[str])
     Sources and sinks belong to the user, so they are never among them. `pipeline_topic`, by which
     the others are known, is the last one. Raises as `version`.
     """
-    pipelines = [deployment.version(number).pipeline for number in deployment.numbers]
-    users = {topic for pipeline in pipelines for topic in pipeline.user_topics}
-    own = {topic for pipeline in pipelines for topic in _all_topics(pipeline)}
+    own, groups = _of_engine(deployment.pipelines)
     names = config.topic_names
     grown = (deployment.wish.task_managers if deployment.wish else None) or 0
     control = {spec.name for spec in control_topics(config)} | {names.rehearsal}
     control |= {names.processors(str(tm_id)) for tm_id in range(grown)}
-    found = ((own - users) | control).intersection(existing)
+    found = (own | control).intersection(existing)
     return Orphans(
         tuple(sorted(found, key=lambda name: (name == names.pipeline, name in control, name))),
-        tuple(sorted({group for pipeline in pipelines for group in _groups(pipeline)})),
+        tuple(sorted(groups)),
     )
 
 

@@ -42,7 +42,7 @@ class DeadLetterTopics:
         deployment = read_deployment(config, self._admin)
         existing = self._admin.topics()
         self._existing = existing
-        pipelines = [deployment.version(number).pipeline for number in deployment.numbers]
+        pipelines = deployment.pipelines
         self.topics: dict[str, str] = {
             processor.id: topic
             for pipeline in pipelines

@@ -24,11 +24,19 @@ def renew_topics(
     existing = [*admin.partition_counts(names)]
     before = admin.topic_ids(existing)
     admin.delete_topics(existing)
-    deadline_s = time.monotonic() + _TIMEOUT_S
-    while admin.partition_counts(names):
-        if time.monotonic() > deadline_s:
-            raise UnavailableError(f"Kafka does not delete the old topics: repeat the {command}")
-        time.sleep(_LOOK_S)
+    if left_after_wait(admin, names):
+        raise UnavailableError(f"Kafka does not delete the old topics: repeat the {command}")
     admin.ensure_topics(specs)
     if any(before.get(name) == id_ for name, id_ in admin.topic_ids([*names]).items()):
         raise UnavailableError(f"Kafka still has the old topics: repeat the {command}")
+
+
+def left_after_wait(admin: Admin, topics: Collection[str]) -> list[str]:
+    """Wait until brokers have deleted topics; return those that are still there after a minute.
+
+    Only topics that are gone leave their names to others.
+    """
+    deadline_s = time.monotonic() + _TIMEOUT_S
+    while (left := admin.partition_counts(topics)) and time.monotonic() <= deadline_s:
+        time.sleep(_LOOK_S)
+    return [*left]

@@ -105,8 +105,8 @@ class TopicRecords:
         owner = self._config.topic_names.reserved_for(self._topic)
         current = read_deployment(self._config, self._admin).current
         if current is not None and owner is None:
-            own = {spec.name for spec in current.pipeline.data_topics(1)}
-            if self._topic in own - {*current.pipeline.user_topics}:
+            own = {*current.pipeline.all_topics} - {*current.pipeline.user_topics}
+            if self._topic in own:
                 owner = "the pipeline that the job runs"
         if owner is not None:
             raise ConfigError(

@@ -86,7 +86,7 @@ class JobTransactions:
         Returns sooner if there are none. Raises as `Admin`.
         """
         existing = self._admin.topics()
-        topics = [spec.name for spec in self._pipeline.data_topics(1) if spec.name in existing]
+        topics = [topic for topic in self._pipeline.all_topics if topic in existing]
         partitions = [(topic, number) for topic in topics for number in range(existing[topic])]
         began_s = time.monotonic()
         seen = watch(
@@ -163,8 +163,7 @@ def writers(pipeline: Pipeline, topic: str, partition: int) -> tuple[TaskId, ...
 
 def tasks_of(deployment: Deployment) -> list[TaskId]:
     """Return the tasks of all versions of a pipeline. Raises as `Deployment.version`."""
-    versions = (deployment.version(number).pipeline for number in deployment.numbers)
-    return sorted({task for pipeline in versions for task in pipeline.tasks})
+    return sorted({task for pipeline in deployment.pipelines for task in pipeline.tasks})
 
 
 def running(status: ClusterStatus) -> set[TaskId]:

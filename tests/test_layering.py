@@ -243,7 +243,6 @@ MAY_IMPORT = {
         "common/cluster",
         "common/protocol",
         "common/config",
-        "common/pipelines",
         "common/code",
         "common/process",
         "common",

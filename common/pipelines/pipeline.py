@@ -39,6 +39,10 @@ class Pipeline:
         """Return the number of partitions that a topic has, or will be created with."""
         return self.partitions.get(topic, self.parallelism)
 
+    def places(self, topic: str) -> list[tuple[str, int]]:
+        """Return the partitions of a topic, each with the topic's name."""
+        return [(topic, number) for number in range(self.partitions_of(topic))]
+
     def inputs(self, processor: PipelineProcessor) -> dict[str, str]:
         """Return the topics that a processor reads, by their names in `from_`."""
         return dict(zip(processor.from_, self.in_topics(processor), strict=True))
@@ -178,6 +182,11 @@ class Pipeline:
             for topic in (*self.read_topics(processor), *self.out_topics(processor))
         )
         return tuple(dict.fromkeys(topic for topic in used if topic not in arcs))
+
+    @property
+    def all_topics(self) -> list[str]:
+        """The names of `data_topics`."""
+        return [spec.name for spec in self.data_topics(1)]
 
     def data_topics(self, replication_factor: int) -> tuple[TopicSpec, ...]:
         """Return the topics that hold records and state, as they should exist.

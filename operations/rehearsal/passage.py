@@ -153,10 +153,10 @@ def _read(pipeline: Pipeline, *, from_arcs: bool) -> dict[str, list[Partition]]:
     found: dict[str, list[Partition]] = {}
     for each in pipeline.processors:
         places = [
-            (topic, number)
+            place
             for topic in pipeline.in_topics(each)
             if (topic in arcs) is from_arcs
-            for number in range(pipeline.partitions_of(topic))
+            for place in pipeline.places(topic)
         ]
         if places:
             found[pipeline.names.consumer_group(each.id)] = places

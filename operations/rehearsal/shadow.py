@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,12 +20,11 @@ from kafka_pipeline.common.topics import RECORDS, TopicSpec
 from kafka_pipeline.deployment.job import read_deployment
 from kafka_pipeline.deployment.renames import renames
 from kafka_pipeline.operations.rehearsal.comparer import Output
+from kafka_pipeline.operations.renewal import left_after_wait
 
 MOST_TASK_MANAGERS = 8
 """How many TaskManagers a shadow has at most."""
 
-_DELETE_TIMEOUT_S = 60
-_LOOK_S = 0.2
 _SUFFIX = "rehearsal"
 _SINK = f"{_SUFFIX}-of-"
 _OFF = ("metrics_port", "state_port", "console_port", "console_host", "console_names")
@@ -196,7 +194,7 @@ def discard(admin: Admin, live: Config, shadow: Config, sinks: Collection[str] =
     with that name, and `UnavailableError` if Kafka does not do it.
     """
     try:
-        jobs = [_versions(live, admin), _versions(shadow, admin)]
+        jobs = [read_deployment(each, admin).pipelines for each in (live, shadow)]
         names = shadow.topic_names
         own = {
             *sinks,
@@ -212,27 +210,14 @@ def discard(admin: Admin, live: Config, shadow: Config, sinks: Collection[str] =
         groups = {names.consumer_group(each.id) for its in jobs[1] for each in its.processors}
         admin.delete_groups(sorted(groups))
         admin.delete_topics([topic for topic in existing if topic == names.pipeline])
-        _wait_until_gone(admin, existing)
+        if left := left_after_wait(admin, existing):
+            raise UnavailableError(f"Kafka does not delete {listed(left)}: repeat the command")
     except EngineError as error:
         raise UnavailableError(
             f"not everything of the rehearsal could be deleted: {error}. "
             "`pipeline rehearse CONFIG --discard` does the rest"
         ) from error
     return existing
-
-
-def _wait_until_gone(admin: Admin, topics: Collection[str]) -> None:
-    """Wait until brokers have deleted topics: only then can others be made with these names."""
-    deadline_s = time.monotonic() + _DELETE_TIMEOUT_S
-    while left := admin.partition_counts(topics):
-        if time.monotonic() > deadline_s:
-            raise UnavailableError(f"Kafka does not delete {listed([*left])}: repeat the command")
-        time.sleep(_LOOK_S)
-
-
-def _versions(config: Config, admin: Admin) -> list[Pipeline]:
-    deployment = read_deployment(config, admin)
-    return [deployment.version(number).pipeline for number in deployment.numbers]
 
 
 def _require_shadow(pipeline: Pipeline, shadow: Config) -> None:

@@ -161,7 +161,7 @@ class Creation:
             stop.fence(pipeline)
             self._say("nothing runs: copying the rest")
             at_rest()
-            arcs = [place for topic in pipeline.arcs for place in _places(pipeline, topic)]
+            arcs = [place for topic in pipeline.arcs for place in pipeline.places(topic)]
             places = [*(place for store, _ in copies for place in store.places), *arcs]
             id_ = self._config.topic_names.tool_transactional_id("savepoint")
             ends = settled_ends(self._config, self._admin, id_, places)
@@ -200,7 +200,7 @@ class Creation:
         ids = self._admin.topic_ids(sorted(topics))
         for processor in pipeline.processors:
             for name, topic in pipeline.inputs(processor).items():
-                places = _places(pipeline, topic)
+                places = pipeline.places(topic)
                 committed = self._committed(pipeline.names.consumer_group(processor.id), places)
                 left: tuple[SavedPartition, ...] = ()
                 if topic in arcs:
@@ -231,10 +231,6 @@ class Creation:
         copy = TopicCopy(self._config, self._part, topic)
         stack.callback(copy.close)
         return copy
-
-
-def _places(pipeline: Pipeline, topic: str) -> list[Partition]:
-    return [(topic, number) for number in range(pipeline.partitions_of(topic))]
 
 
 @dataclass(frozen=True, slots=True)

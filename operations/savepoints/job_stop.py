@@ -24,6 +24,7 @@ from kafka_pipeline.deployment.desired_state import (
     StopOrder,
     Wish,
     is_restoring,
+    require_no_next,
     require_no_stop,
 )
 from kafka_pipeline.deployment.job import read_deployment
@@ -64,11 +65,7 @@ class JobStop:
             wish = editor.deployment.wish
             if wish is None:
                 raise ConfigError("this job has no pipeline yet: there is nothing to save")
-            if wish.next is not None:
-                raise ConfigError(
-                    f"version {wish.next} of the pipeline is to come: wait for it, see "
-                    "`pipeline versions`"
-                )
+            require_no_next(wish)
             if is_restoring(wish):
                 require_no_stop(wish)
             editor.write(wish.with_stop(stop))

@@ -128,9 +128,9 @@ class RebuildPlan:
     def _is_behind(pipeline: Pipeline, processor: PipelineProcessor) -> bool:
         return not pipeline.arcs.keys().isdisjoint(pipeline.in_topics(processor))
 
-    def partitions_of(self, topic: str) -> int:
-        """Return how many partitions a topic has."""
-        return self._after.partitions_of(topic)
+    def places(self, topic: str) -> list[tuple[str, int]]:
+        """See `Pipeline`."""
+        return self._after.places(topic)
 
     def tasks_of(self, processor: str) -> int:
         """Return how many tasks a processor has now."""

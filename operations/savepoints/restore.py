@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.topics import control_topics
@@ -21,11 +20,11 @@ from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 from kafka_pipeline.common.record_batch import OutputRecord, parts
 from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.deployment.deploy import Proposal, who
+from kafka_pipeline.deployment.deploy import Proposal, new_version
 from kafka_pipeline.deployment.desired_state import (
-    PipelineVersion,
     StopOrder,
     is_same,
+    require_no_next,
     require_no_stop,
 )
 from kafka_pipeline.deployment.job import read_deployment
@@ -90,14 +89,13 @@ class Restore:
         stop = self._stop
         if stop is not None and stop.purpose == "savepoint" and stop.token != self._manifest.token:
             require_no_stop(wish)
-        if wish is not None and wish.next is not None:
-            raise ConfigError(
-                f"version {wish.next} of the pipeline is to come: wait for it, see "
-                "`pipeline versions`"
-            )
-        self._current = deployment.current
-        self._version = self._find_version(proposal, deployment.numbers)
-        self._former_versions = [deployment.version(n).pipeline for n in deployment.numbers]
+        if wish is not None:
+            require_no_next(wish)
+        self._current = version = deployment.current
+        if version is None or not is_same(version.pipeline, proposal.pipeline):
+            version = new_version(deployment, proposal)
+        self._version = version
+        self._former_versions = deployment.pipelines
         self._spreads = Spreads(folder, self._former, self._pipeline, lost)
         self.plan = RestorePlan(
             config,
@@ -110,13 +108,6 @@ class Restore:
             renewed=renewed,
             spreads=self._spreads,
         )
-
-    def _find_version(self, proposal: Proposal, numbers: list[int]) -> PipelineVersion:
-        current = self._current
-        if current is not None and is_same(current.pipeline, proposal.pipeline):
-            return current
-        number = max(numbers, default=0) + 1
-        return PipelineVersion(number, proposal.pipeline, proposal.text, wall_clock_ms(), who())
 
     def require_new_job(self) -> None:
         """Raise `ConfigError` if the job has a pipeline, unless a fork of it was interrupted."""

@@ -116,7 +116,7 @@ class StateRebuild:
     def _span(self, topic: str) -> str:
         if self._from_ms is not None:
             return f"records from {shown_time(self._from_ms)} on"
-        oldest = self._admin.oldest_offsets(self._places(topic))
+        oldest = self._admin.oldest_offsets(self.plan.places(topic))
         cut = {place: offset for place, offset in oldest.items() if offset > 0}
         if not cut:
             return "all records"
@@ -176,7 +176,7 @@ class StateRebuild:
         found: dict[tuple[str, Partition], Committed] = {}
         for reader in sorted({reader for _, _, reader in self.plan.sources()}):
             topics = sorted({topic for _, topic, its in self.plan.sources() if its == reader})
-            places = [place for topic in topics for place in self._places(topic)]
+            places = [place for topic in topics for place in self.plan.places(topic)]
             group = self.config.topic_names.consumer_group(reader)
             with closing(PartitionReader(self.config, group)) as consumer:
                 committed = consumer.committed(places, _REQUEST_TIMEOUT_S)
@@ -238,7 +238,7 @@ class StateRebuild:
     def _find_starts(self) -> Reach:
         found: dict[str, dict[str, list[int]]] = {}
         for processor, topic, _ in self.plan.sources():
-            places = self._places(topic)
+            places = self.plan.places(topic)
             oldest = self._admin.oldest_offsets(places)
             firsts: Mapping[Partition, int | None] = oldest
             if self._from_ms is not None:
@@ -249,9 +249,6 @@ class StateRebuild:
                 for place in places
             ]
         return found
-
-    def _places(self, topic: str) -> list[Partition]:
-        return [(topic, number) for number in range(self.plan.partitions_of(topic))]
 
     def code_changes(self) -> list[CodeChange]:
         """Return the modules of which TaskManagers run other code than there is here."""
