@@ -40,6 +40,7 @@ from kafka_pipeline.streams.sql.plan import (
     reads_input,
     refusal,
     require_narrow,
+    type_of,
     with_column,
 )
 from kafka_pipeline.streams.sql.spec import QueryError
@@ -414,7 +415,7 @@ def _split_equal(
         if set(sides) != {0, 1}:
             others.append(demand)
             continue
-        types = [str(each.dataType().catalogString()) for each in (first, second)]
+        types = [type_of(each) for each in (first, second)]
         if types[0] == types[1] and _COMPARED_AS_BYTES.fullmatch(types[0]):
             equal.append((first, second) if sides == (0, 1) else (second, first))
         else:
@@ -426,7 +427,7 @@ def _split_equal(
 def _described(both: tuple[Any, Any]) -> str:
     """Return text that is the same for the same pair of expressions in another query."""
     left, right = (_COLUMN_ID.sub("", str(each.toString())) for each in both)
-    return f"{left} = {right} {both[0].dataType().catalogString()}"
+    return f"{left} = {right} {type_of(both[0])}"
 
 
 def _read_condition(
@@ -493,7 +494,6 @@ def _times(expression: Any, time_of: Callable[[Any], Times | None]) -> Times | N
 
     `time_of` says what a column is.
     """
-    type_ = str(expression.dataType().catalogString())
     if "DayTimeInterval" in expression.dataType().toString() and expression.foldable():
         us = expression.eval(None)
         return None if us is None else Times(us=int(us))
@@ -503,7 +503,7 @@ def _times(expression: Any, time_of: Callable[[Any], Times | None]) -> Times | N
             return time_of(expression)
         case "DatetimeSub":
             return _times(expression.replacement(), time_of)
-        case "Cast" if type_ in ("timestamp", "interval day to second"):
+        case "Cast" if type_of(expression) in ("timestamp", "interval day to second"):
             return _times(parts[0], time_of)
         case "UnaryMinus":
             found = _times(parts[0], time_of)

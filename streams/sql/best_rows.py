@@ -33,6 +33,7 @@ from kafka_pipeline.streams.sql.plan import (
     kind,
     nodes_to_input,
     refusal,
+    type_of,
     with_column,
 )
 from kafka_pipeline.streams.sql.ranked_rows import (
@@ -95,11 +96,8 @@ def best_rows(
     is_ranked = function in RANKS or size == ALL_ROWS
     top, (above, used) = above[0].node, _pruned(above, make)
     child = items(window.children())[0]
-    wanted = [
-        column
-        for column in items(child.output())
-        if id_of(column) in used - {id_of(each) for each in groups}
-    ]
+    others = used - {id_of(each) for each in groups}
+    wanted = [column for column in items(child.output()) if id_of(column) in others]
     derived = _derived(wanted, groups, child, rdd_id, make)
     if is_changelog:
         derived += _repeated(wanted, groups, child, rdd_id, make)
@@ -262,7 +260,7 @@ def _require_comparable(columns: Sequence[Any], make: Catalyst) -> None:
         if not ordering.isOrderable(make.seq([column])):
             name = column.name()
             raise QueryError(
-                f"{name} is of the type {column.dataType().catalogString()}, which cannot be kept "
+                f"{name} is of the type {type_of(column)}, which cannot be kept "
                 "with the best rows, as its values cannot be compared: make text or an array of "
                 f"it below the numbering, such as to_json({name}) or map_entries({name})"
             )
@@ -483,7 +481,7 @@ def _integer(value: Any) -> int | None:
 
 def _order_name(order: Any) -> str:
     """Return the type and the direction of a column of ORDER BY."""
-    return " ".join([_type_of(order.child()), *_directions(order)])
+    return " ".join([type_of(order.child()), *_directions(order)])
 
 
 def _sorting_columns(order: Any, make: Catalyst) -> list[Any]:
@@ -504,7 +502,7 @@ def _sorting_columns(order: Any, make: Catalyst) -> list[Any]:
 
 def _inverted(value: Any, make: Catalyst) -> list[Any]:
     """Return columns that are the smaller, the larger a value is."""
-    expressions, type_ = make.expressions, _type_of(value)
+    expressions, type_ = make.expressions, type_of(value)
     if type_ in _WHOLE:
         # Minus the smallest number would be too large for its type.
         return [expressions.BitwiseNot(value)]
@@ -533,7 +531,3 @@ def _inverted(value: Any, make: Catalyst) -> list[Any]:
 
 def _directions(order: Any) -> tuple[str, str]:
     return str(order.direction().sql()), str(order.nullOrdering().sql())
-
-
-def _type_of(value: Any) -> str:
-    return str(value.dataType().catalogString())

@@ -15,7 +15,7 @@ from typing import Any
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced, scala_object
 from kafka_pipeline.streams.sql.java_objects import items
-from kafka_pipeline.streams.sql.plan import expressions, id_of, kind
+from kafka_pipeline.streams.sql.plan import expressions, id_of, kind, type_of
 from kafka_pipeline.streams.sql.spec import QueryError
 
 SAME_WITH_DUPLICATES = (
@@ -233,7 +233,7 @@ def bounded(collection: Any, name: str, grouping: Sequence[Any], most: int, make
 def require_told_apart(function: Any) -> None:
     """Raise `QueryError` for a function with DISTINCT whose values bytes do not tell apart."""
     name, arguments = f"{function.prettyName()}(DISTINCT …)", items(function.children())
-    if any("map<" in str(each.dataType().catalogString()) for each in arguments):
+    if any("map<" in type_of(each) for each in arguments):
         raise QueryError(
             f"{name}: its argument can't be a MAP, whose values cannot be compared: use "
             "map_entries(…)"

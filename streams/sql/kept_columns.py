@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_pipeline.streams.sql.java_objects import items
+from kafka_pipeline.streams.sql.plan import type_of
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError
 
@@ -27,7 +28,7 @@ def kept_types(columns: Iterable[pa.Field]) -> pa.Schema:
 
 def described(columns: Iterable[Any]) -> list[str]:
     """Return the names and types of columns of Spark's."""
-    return [f"{column.name()} {column.dataType().catalogString()}" for column in columns]
+    return [f"{column.name()} {type_of(column)}" for column in columns]
 
 
 def require_same_types(rows: Any, kept: Mapping[str, Any], where: str) -> None:
@@ -38,8 +39,8 @@ def require_same_types(rows: Any, kept: Mapping[str, Any], where: str) -> None:
     """
     given = {str(column.name()): column for column in items(rows.output())}
     for name, column in kept.items():
-        wanted = str(column.dataType().catalogString())
-        if str(given[name].dataType().catalogString()) != wanted:
+        wanted = type_of(column)
+        if type_of(given[name]) != wanted:
             raise QueryError(
                 f"{column.name()} is of the type {wanted}, which cannot be kept: cast it below "
                 f"{where}, or leave it out"

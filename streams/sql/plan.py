@@ -101,6 +101,11 @@ def kind(node: Any) -> str:
     return str(node.productPrefix())
 
 
+def type_of(expression: Any) -> str:
+    """Return the type of the values of an expression, as SQL names it."""
+    return str(expression.dataType().catalogString())
+
+
 def id_of(column: Any) -> int:
     """Return the id by which plans refer to a column."""
     return int(column.exprId().id())

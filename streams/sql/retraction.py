@@ -23,7 +23,14 @@ from kafka_pipeline.streams.sql.distinct_plan import (
 )
 from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.kept_distinct_plan import OF_ENDS, OF_MOMENTS
-from kafka_pipeline.streams.sql.plan import PlanStep, id_of, input_column, kind, with_column
+from kafka_pipeline.streams.sql.plan import (
+    PlanStep,
+    id_of,
+    input_column,
+    kind,
+    type_of,
+    with_column,
+)
 from kafka_pipeline.streams.sql.spec import QueryError
 
 CHANGE = "__change"
@@ -130,7 +137,7 @@ class _Signed:
         function, condition = expression.aggregateFunction(), expression.filter()
         values = items(function.children())
         if kind(function) in OF_ENDS:
-            _require_sorted(function.prettyName(), _type_of(values[-1]))
+            _require_sorted(function.prettyName(), type_of(values[-1]))
         elif kind(function) == "CollectSet":
             require_told_apart(function)
         elif not expression.isDistinct():
@@ -196,7 +203,7 @@ class _Signed:
         return self._expressions.Coalesce(values)
 
     def _sum(self, value: Any, condition: Any) -> Any | None:
-        type_ = _type_of(value)
+        type_ = type_of(value)
         count = self._count([value], condition)
         if type_ in _FLOATS:
             return self._if_any(count, self._sum_of_floats(value, condition))
@@ -208,7 +215,7 @@ class _Signed:
 
     def _average(self, function: Any, value: Any, condition: Any) -> Any | None:
         """Return what the function makes of a sum and a count."""
-        type_ = _type_of(value)
+        type_ = type_of(value)
         if type_.startswith("decimal("):
             total = self._total(self._signed(value), condition)
         elif type_ in _WHOLE:
@@ -277,10 +284,6 @@ class _Signed:
 
     def _cast(self, value: Any, type_: str) -> Any:
         return self._make.cast(value, self._make.type(type_))
-
-
-def _type_of(expression: Any) -> str:
-    return str(expression.dataType().catalogString())
 
 
 def _require_sorted(name: str, type_: str) -> None:

@@ -26,7 +26,7 @@ from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.java_objects import items
 from kafka_pipeline.streams.sql.kept_distinct_plan import filled_with
 from kafka_pipeline.streams.sql.output import require_plain_type, shaped
-from kafka_pipeline.streams.sql.plan import id_of, input_column, kind, require_all_inputs
+from kafka_pipeline.streams.sql.plan import id_of, input_column, kind, require_all_inputs, type_of
 from kafka_pipeline.streams.sql.prepared_calls import AggregationCalls, Plans
 from kafka_pipeline.streams.sql.ranked_plan import (
     SORTING,
@@ -256,7 +256,7 @@ def _shape(
         order_column = groups.names[-1]
         kept.pop()
     content: dict[str, Any] = {
-        "groups": [str(column.dataType().catalogString()) for column in kept],
+        "groups": [type_of(column) for column in kept],
         "window": window_content(window),
         "functions": _described(parts),
         "expressions": _expressions(parts, make),
@@ -411,7 +411,7 @@ def _types(expressions: Any) -> list[str]:
 
 
 def _types_of(expressions: Sequence[Any]) -> list[str]:
-    return [str(each.dataType().catalogString()) for each in expressions]
+    return [type_of(each) for each in expressions]
 
 
 def _field(column: Any, taken: set[str]) -> pa.Field:

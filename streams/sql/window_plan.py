@@ -24,6 +24,7 @@ from kafka_pipeline.streams.sql.plan import (
     kind,
     origin,
     step_to_input,
+    type_of,
     with_column,
 )
 from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, QueryError
@@ -150,7 +151,7 @@ def _require_record_time(name: str, start: Any, child: Any, time_id: int, rdd_id
         is_column_of_plan = kind(time) == "AttributeReference"
         if is_column_of_plan and id_of(time) in of_records:
             continue
-        if "timestamp" not in str(time.dataType().catalogString()):
+        if "timestamp" not in type_of(time):
             continue  # from microseconds back to a time
         if not is_column_of_plan or not is_column(time, time_id, child, rdd_id):
             raise QueryError(
