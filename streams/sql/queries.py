@@ -106,7 +106,6 @@ def _result_type(
     session: SparkSession, spec: QuerySpec, tables: Tables, code: UserCode, shared: SharedTables
 ) -> str:
     work = QuerySession(new_session(session), spec, code)
-    work.begin_planning()
     found = work.result(tables.rows).json()
     shared.give_back(tables)
     return found
@@ -176,7 +175,6 @@ class RunningQuery(Running[_Plan], QueryCalls):
 
     def _make_plan(self, rows: Rows) -> _Plan:
         work = self.work
-        work.begin_planning()
         query = work.analyzed(rows)
         analyzed, rdd_id = query.plan, query.rdd_id
         require_all_inputs(analyzed, query.inputs)

@@ -176,7 +176,7 @@ class QuerySession:
         self._tag = f"query {uuid.uuid4().hex}"
         self.plans = QueryPlans(session, self._tag)
 
-    def begin_planning(self) -> None:
+    def _begin_planning(self) -> None:
         """Have this thread plan with the query's session, and with the settings of its plans."""
         self._activate(self.java)
         if hasattr(self._entered, "done"):
@@ -201,6 +201,7 @@ class QuerySession:
         Raises `QueryError` if the query reads anything else, or joins tables that follow topics in
         a way that needs more rows than a batch has.
         """
+        self._begin_planning()
         for name, stage in self.spec.stages.items():
             if name not in self._results:
                 self._results[name] = self._result_of(stage, rows)
@@ -235,17 +236,17 @@ class QuerySession:
 
     def result(self, rows: Rows) -> StructType:
         """Return the types of the query's result; `rows` has the tables that Spark reads."""
+        self._begin_planning()
         with_globals = GlobalRows(self._session, self.spec).with_others(rows)
         return self.frame(self.analyzed(with_globals).plan).schema
 
     def _result_of(self, stage: QuerySpec, rows: Rows) -> StructType:
         """Return the types of the result of a stage, which runs elsewhere."""
         inner = QuerySession(new_session(self._session), stage, self._code)
-        inner.begin_planning()
         try:
             return inner.result(rows)
         finally:
-            self.begin_planning()
+            self._begin_planning()
 
     def _view_of_records(self, *names: str) -> tuple[int, Records, DataFrame]:
         """Make a view of records under each of these names.
@@ -323,7 +324,7 @@ class QuerySession:
         """Return the plan that reads the values of records, but for those of late ones."""
         name = _name_of(schema)
         if name not in self._parsers:
-            self.begin_planning()
+            self._begin_planning()
             raw = self.empty(self.records)
             rdd_id = _rdd_id(raw)
             if OPEN_FROM in raw.columns:

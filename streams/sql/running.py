@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 import pyarrow as pa
@@ -14,11 +15,12 @@ from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.streams.spark.zone import new_session
 from kafka_pipeline.streams.sql.messages import translated
 from kafka_pipeline.streams.sql.prepared_calls import Plans, PreparedCalls
-from kafka_pipeline.streams.sql.query_session import QuerySession
+from kafka_pipeline.streams.sql.query_session import Analyzed, QuerySession
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from kafka_pipeline.streams.sql.tables import GlobalRows, Rows, SharedTables, Tables
 
 P = TypeVar("P")
+S = TypeVar("S")
 
 logger = structlog.get_logger()
 
@@ -115,3 +117,43 @@ class Running(PreparedCalls, Generic[P]):
     def close(self) -> None:
         """Release the tables."""
         self._shared.give_back(self._tables)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned(Generic[S]):
+    """The plans of a query, and the `shape` of what its caller keeps."""
+
+    shape: S
+    plans: Plans
+
+
+class RunningState(Running[Planned[S]]):
+    """A running query whose caller keeps something."""
+
+    @property
+    def shape(self) -> S:
+        """What the caller keeps."""
+        return self.plan.shape
+
+    @abstractmethod
+    def planned(self, found: Analyzed) -> Planned[S]:
+        """Return the plans of the query. Raises `QueryError` if there are none."""
+
+    @abstractmethod
+    def run_on_nothing(self, shape: S, plans: Plans) -> None:
+        """Run each plan on an empty table."""
+
+    def named(self, plan: Planned[S]) -> Plans:
+        """See `Running`."""
+        return plan.plans
+
+    def require_same_state(self, plan: Planned[S]) -> None:
+        """See `Running`."""
+        if plan.shape != self.shape:
+            raise QueryError("with the new rows, the query would keep other columns")
+
+    def tried_out(self, rows: Rows) -> Planned[S]:
+        """See `Running`."""
+        plan = self.planned(self.work.analyzed(rows))
+        self.run_on_nothing(plan.shape, plan.plans)
+        return plan

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -28,6 +28,7 @@ from kafka_pipeline.streams.sql.kept_distinct_plan import filled_with
 from kafka_pipeline.streams.sql.output import require_plain_type, shaped
 from kafka_pipeline.streams.sql.plan import id_of, input_column, kind, require_all_inputs, type_of
 from kafka_pipeline.streams.sql.prepared_calls import AggregationCalls, Plans
+from kafka_pipeline.streams.sql.query_session import Analyzed
 from kafka_pipeline.streams.sql.ranked_plan import (
     SORTING,
     ranked_merge,
@@ -35,7 +36,7 @@ from kafka_pipeline.streams.sql.ranked_plan import (
     ranked_parts,
 )
 from kafka_pipeline.streams.sql.retraction import CHANGE, CHANGE_TIME, counts_rows
-from kafka_pipeline.streams.sql.running import Running
+from kafka_pipeline.streams.sql.running import Planned, RunningState
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.split_aggregate import (
     AGGREGATES,
@@ -62,14 +63,7 @@ from kafka_pipeline.streams.sql.table_joins import at_record_times, require_keye
 from kafka_pipeline.streams.sql.tables import Rows
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    shape: StateShape
-    partial: CompiledPlan
-    merge: CompiledPlan
-
-
-class RunningAggregation(Running[_Plan], AggregationCalls):
+class RunningAggregation(RunningState[StateShape], AggregationCalls):
     """See `Aggregation`."""
 
     hidden: ClassVar[Sequence[pa.Field]] = (
@@ -78,16 +72,7 @@ class RunningAggregation(Running[_Plan], AggregationCalls):
         pa.field(ORDER, pa.int64()),
     )
 
-    @property
-    def shape(self) -> StateShape:
-        """See `Aggregation`."""
-        return self.plan.shape
-
-    def named(self, plan: _Plan) -> Plans:
-        """See `Running`."""
-        return {"partial": plan.partial, "merge": plan.merge}
-
-    def require_same_state(self, plan: _Plan) -> None:
+    def require_same_state(self, plan: Planned[StateShape]) -> None:
         """See `Running`."""
         if plan.shape.content != self.shape.content:
             change = state_change(self.shape.content, plan.shape.content)
@@ -96,16 +81,13 @@ class RunningAggregation(Running[_Plan], AggregationCalls):
         if _ways(plan.shape) != _ways(self.shape):
             raise QueryError("with the new rows, the query would group records in another way")
 
-    def tried_out(self, rows: Rows) -> _Plan:
-        """See `Running`."""
-        plan = self._make_plan(rows)
-        plan.merge.run(plan.partial.run(self.work.records.empty_table()))
-        return plan
+    def run_on_nothing(self, shape: StateShape, plans: Plans) -> None:
+        """See `RunningState`."""
+        plans["merge"].run(plans["partial"].run(self.work.records.empty_table()))
 
-    def _make_plan(self, tables: Rows) -> _Plan:
+    def planned(self, found: Analyzed) -> Planned[StateShape]:
+        """See `RunningState`."""
         work = self.work
-        work.begin_planning()
-        found = work.analyzed(tables)
         rdd_id = found.rdd_id
         require_all_inputs(found.plan, found.inputs)
         spec = work.spec
@@ -148,7 +130,8 @@ class RunningAggregation(Running[_Plan], AggregationCalls):
             found.records[rdd_id],
             ranked_partial(parts, work.make) if is_ranked else partial_plan(parts, work.make),
         )
-        return _Plan(shape, partial, self._merging(shape, parts, query))
+        merge = self._merging(shape, parts, query)
+        return Planned(shape, {"partial": partial, "merge": merge})
 
     def _merging(
         self, shape: StateShape, parts: AggregateParts, query: GroupedQuery
@@ -215,10 +198,11 @@ class RunningRetraction(RunningAggregation):
         pa.field(CHANGE_TIME, MOMENT),
     )
 
-    def tried_out(self, rows: Rows) -> _Plan:
+    def tried_out(self, rows: Rows) -> Planned[StateShape]:
         """See `Running`. Raises `QueryError` for columns that a table does not keep."""
         plan = super().tried_out(rows)
-        lost = [name for name in ("partition", "offset", "headers") if name in plan.partial.columns]
+        columns = plan.plans["partial"].columns
+        lost = [name for name in ("partition", "offset", "headers") if name in columns]
         if lost:
             raise QueryError(
                 f"a query over updates cannot read {' and '.join(lost)}: of a former record, only "

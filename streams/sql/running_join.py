@@ -6,7 +6,7 @@ The caller keeps the rows, and finds the pairs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,53 +23,24 @@ from kafka_pipeline.streams.sql.output import as_columns, shaped
 from kafka_pipeline.streams.sql.plan import require_narrow, with_column, with_time
 from kafka_pipeline.streams.sql.prepared_calls import JoinCalls, Plans
 from kafka_pipeline.streams.sql.query_session import Analyzed
-from kafka_pipeline.streams.sql.running import Running
+from kafka_pipeline.streams.sql.running import Planned, RunningState
 from kafka_pipeline.streams.sql.spec import QueryError
-from kafka_pipeline.streams.sql.tables import Rows
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    shape: JoinShape
-    sides: tuple[CompiledPlan, CompiledPlan]
-    matches: CompiledPlan
-    results: CompiledPlan
-
-
-class RunningJoin(Running[_Plan], JoinCalls):
+class RunningJoin(RunningState[JoinShape], JoinCalls):
     """See `StreamJoin`."""
 
     hidden = (pa.field(RECORD, pa.int64()),)
 
-    @property
-    def shape(self) -> JoinShape:
-        """See `StreamJoin`."""
-        return self.plan.shape
+    def run_on_nothing(self, shape: JoinShape, plans: Plans) -> None:
+        """See `RunningState`."""
+        records, pairs = self.work.records.empty_table(), shape.pairs.empty_table()
+        for name, plan in plans.items():
+            plan.run(records if name in SIDES else pairs)
 
-    def named(self, plan: _Plan) -> Plans:
-        """See `Running`."""
-        left, right = plan.sides
-        return {"left": left, "right": right, "matches": plan.matches, "results": plan.results}
-
-    def require_same_state(self, plan: _Plan) -> None:
-        """See `Running`."""
-        if plan.shape != self.shape:
-            raise QueryError("with the new rows, the query would keep other columns")
-
-    def tried_out(self, rows: Rows) -> _Plan:
-        """See `Running`."""
-        plan = self._make_plan(rows)
-        for side in plan.sides:
-            side.run(self.work.records.empty_table())
-        pairs = plan.shape.pairs.empty_table()
-        plan.matches.run(pairs)
-        plan.results.run(pairs)
-        return plan
-
-    def _make_plan(self, tables: Rows) -> _Plan:
+    def planned(self, found: Analyzed) -> Planned[JoinShape]:
+        """See `RunningState`."""
         work = self.work
-        work.begin_planning()
-        found = work.analyzed(tables)
         # A query of one input joins it with itself.
         inputs = found.inputs or dict.fromkeys([found.rdd_id], work.spec.inputs[0])
         query = joined_query(found.plan, inputs, found.rdd_id, work.spec.joined_by, work.make)
@@ -113,12 +84,13 @@ class RunningJoin(Running[_Plan], JoinCalls):
                 "query give a key, such as coalesce(o.key, p.key) AS key, or join with bounds of "
                 f"time, as in {EXAMPLE}"
             )
-        return _Plan(
-            shape,
-            sides,
-            work.compiled(matches, leaves),
-            self._results(with_time(top, rdd_id, work.make), rdd_id, leaves),
-        )
+        plans = {
+            "left": left,
+            "right": right,
+            "matches": work.compiled(matches, leaves),
+            "results": self._results(with_time(top, rdd_id, work.make), rdd_id, leaves),
+        }
+        return Planned(shape, plans)
 
     @property
     def _reading(self) -> list[Any]:

@@ -5,8 +5,6 @@ The caller keeps the rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kafka_pipeline.streams.sql.analyzed_over import OverQuery, over_query
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.kept_columns import described, kept_types, require_same_types
@@ -14,47 +12,22 @@ from kafka_pipeline.streams.sql.output import shaped
 from kafka_pipeline.streams.sql.over_shape import ORIGIN, PLACE, OverShape
 from kafka_pipeline.streams.sql.plan import require_all_inputs, with_column, with_time
 from kafka_pipeline.streams.sql.prepared_calls import OverCalls, Plans
+from kafka_pipeline.streams.sql.query_session import Analyzed
 from kafka_pipeline.streams.sql.ranked_plan import SORTING
-from kafka_pipeline.streams.sql.running import Running
-from kafka_pipeline.streams.sql.spec import QueryError
-from kafka_pipeline.streams.sql.tables import Rows
+from kafka_pipeline.streams.sql.running import Planned, RunningState
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    shape: OverShape
-    rows: CompiledPlan
-    results: CompiledPlan
-
-
-class RunningOver(Running[_Plan], OverCalls):
+class RunningOver(RunningState[OverShape], OverCalls):
     """See `PreparedOver`."""
 
-    @property
-    def shape(self) -> OverShape:
-        """See `PreparedOver`."""
-        return self.plan.shape
+    def run_on_nothing(self, shape: OverShape, plans: Plans) -> None:
+        """See `RunningState`."""
+        plans["rows"].run(self.work.records.empty_table())
+        plans["results"].run(shape.given.empty_table())
 
-    def named(self, plan: _Plan) -> Plans:
-        """See `Running`."""
-        return {"rows": plan.rows, "results": plan.results}
-
-    def require_same_state(self, plan: _Plan) -> None:
-        """See `Running`."""
-        if plan.shape != self.shape:
-            raise QueryError("with the new rows, the query would keep other columns")
-
-    def tried_out(self, rows: Rows) -> _Plan:
-        """See `Running`."""
-        plan = self._make_plan(rows)
-        plan.rows.run(self.work.records.empty_table())
-        plan.results.run(plan.shape.given.empty_table())
-        return plan
-
-    def _make_plan(self, tables: Rows) -> _Plan:
+    def planned(self, found: Analyzed) -> Planned[OverShape]:
+        """See `RunningState`."""
         work = self.work
-        work.begin_planning()
-        found = work.analyzed(tables)
         require_all_inputs(found.plan, found.inputs)
         query = over_query(found.plan, found.rdd_id)
         work.require_reusable(found.plan, "results")
@@ -68,12 +41,9 @@ class RunningOver(Running[_Plan], OverCalls):
         rdd_id = int(given.rdd().id())
         top = with_time(query.results(given, work.make), rdd_id, work.make)
         top = with_column(top, PLACE, rdd_id, work.make)
-        results = shaped(work.frame(top), work.spec, [PLACE])
-        return _Plan(
-            shape,
-            rows,
-            work.compiled(results, {rdd_id: (INPUT, shape.given)}, SORTING),
-        )
+        frame = shaped(work.frame(top), work.spec, [PLACE])
+        results = work.compiled(frame, {rdd_id: (INPUT, shape.given)}, SORTING)
+        return Planned(shape, {"rows": rows, "results": results})
 
 
 def _shape(query: OverQuery, plan: CompiledPlan) -> OverShape:
