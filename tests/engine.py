@@ -276,6 +276,15 @@ def all_run(task_managers: Iterable[int]) -> Callable[[ClusterStatus], bool]:
     return condition
 
 
+def run_on_two(job: Engine) -> Daemon:
+    """Run the job on two TaskManagers; return its JobManager."""
+    job_manager = job.start_job_manager()
+    for tm_id in (0, 1):
+        job.start_task_manager(tm_id)
+    job.wait_until(all_run([0, 1]))
+    return job_manager
+
+
 def workers(log_file: Path) -> list[int]:
     """Return the processes of all PipelineThreads that a TaskManager has logged, oldest first."""
     pids = re.findall(r"PipelineThread runs .*pid=([0-9]+)", log_file.read_text())

@@ -59,12 +59,12 @@ class Secured:
         for answer in self.admin.create_acls(list(acls)).values():
             answer.result(10)
         for acl in acls:
-            while not self.admin.describe_acls(_only(acl)).result(10):
+            while not self.admin.describe_acls(only(acl)).result(10):
                 time.sleep(0.01)
 
     def revoke(self, acls: Sequence[AclBinding]) -> None:
         """Take rights away, and wait until the broker knows it."""
-        filters = list(map(_only, acls))
+        filters = list(map(only, acls))
         for answer in self.admin.delete_acls(filters).values():
             answer.result(10)
         for each in filters:
@@ -107,7 +107,7 @@ def binding(kind: str, name: str, pattern: str, principal: str, operation: str) 
     )
 
 
-def _only(acl: AclBinding) -> AclBindingFilter:
+def only(acl: AclBinding) -> AclBindingFilter:
     return AclBindingFilter(
         acl.restype,
         acl.name,

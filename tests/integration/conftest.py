@@ -11,6 +11,7 @@ from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.streams.sql.spec import Queries
 from tests.command_run import CommandRun
 from tests.queries import FUNCTIONS, ROOT
+from tests.secured import Secured, secured_cluster
 from tests.tasks import Job
 
 
@@ -43,6 +44,13 @@ def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Job]:
     made = Job(tmp_path, bootstrap_servers)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A cluster with the rights of a job's users."""
+    with secured_cluster(tmp_path_factory.mktemp("secured")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

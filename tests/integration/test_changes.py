@@ -18,7 +18,7 @@ import pytest
 from kafka_pipeline.admin.daemons import Daemon, command_path
 from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.kafka.data import PartitionReader
-from tests.engine import START_TIMEOUT_S, Engine, all_run, engine, signal_session
+from tests.engine import START_TIMEOUT_S, Engine, all_run, engine, run_on_two, signal_session
 from tests.in_process import run_pipeline
 from tests.steady_load import KEYS, Writer, check_counts, counts_by_key, wait_for_counts
 
@@ -91,15 +91,6 @@ def changing(
         made.start_task_manager(0)
         made.wait_until(all_run([0]))
         yield Changing(made)
-
-
-def run(job: Engine) -> Daemon:
-    """Run the job on two TaskManagers."""
-    job_manager = job.start_job_manager()
-    for tm_id in (0, 1):
-        job.start_task_manager(tm_id)
-    job.wait_until(all_run([0, 1]))
-    return job_manager
 
 
 def wait_for(daemon: Daemon, event: str) -> None:
@@ -230,7 +221,7 @@ def test_job_goes_on_after_a_savepoint_and_goes_back_to_it(
 
 @pytest.mark.long
 def test_change_goes_on_after_its_job_manager_was_killed(job: Engine) -> None:
-    job_manager = run(job)
+    job_manager = run_on_two(job)
     with Writer(job) as writer:
         writer.go_on(40)
         job.write_pipeline(REPLACED)
@@ -248,7 +239,7 @@ def test_change_goes_on_after_its_job_manager_was_killed(job: Engine) -> None:
 @pytest.mark.long
 def test_job_manager_with_the_wrong_file_leads_what_runs(job: Engine) -> None:
     """Without a JobManager, the job would not survive the loss of a TaskManager."""
-    first = run(job)
+    first = run_on_two(job)
     before = job.wait_until(all_run([0, 1]))
     first.kill()
     job.write_pipeline(OTHER)
@@ -269,7 +260,7 @@ def leads_anew(status: ClusterStatus, before: ClusterStatus) -> bool:
 
 @pytest.mark.long
 def test_processors_are_paused_resumed_and_restarted_while_records_flow(job: Engine) -> None:
-    job_manager = run(job)
+    job_manager = run_on_two(job)
     with Writer(job) as writer:
         writer.go_on(40)
         assert "4 of 4 tasks run, 2 held" in job.run_command("pause", "Adder")
@@ -294,7 +285,7 @@ def test_processors_are_paused_resumed_and_restarted_while_records_flow(job: Eng
 
 @pytest.mark.long
 def test_drained_pipeline_has_nothing_in_flight_and_goes_on_when_it_is_resumed(job: Engine) -> None:
-    run(job)
+    run_on_two(job)
     with Writer(job) as writer:
         writer.go_on(40)
         assert "done: version 1, 6 of 6 tasks rest" in job.run_command("drain")
@@ -338,7 +329,7 @@ def test_backlog_of_another_serde_is_drained_first_although_a_task_manager_is_ki
 
 @pytest.mark.long
 def test_it_is_rolled_back_although_the_command_was_killed(job: Engine) -> None:
-    job_manager = run(job)
+    job_manager = run_on_two(job)
     with Writer(job) as writer:
         writer.go_on(40)
         job.write_pipeline(WRONG)
@@ -352,7 +343,7 @@ def test_it_is_rolled_back_although_the_command_was_killed(job: Engine) -> None:
 
 @pytest.mark.long
 def test_it_is_rolled_back_although_the_job_manager_was_killed(job: Engine) -> None:
-    job_manager = run(job)
+    job_manager = run_on_two(job)
     with Writer(job) as writer:
         writer.go_on(40)
         job.write_pipeline(WRONG)

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-from kafka_pipeline.admin.daemons import Daemon, command_path
+from kafka_pipeline.admin.daemons import command_path
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.cluster.cluster_status import Presence
-from tests.engine import Engine, all_run, engine
+from tests.engine import Engine, all_run, engine, run_on_two
 from tests.steady_load import KEYS, Writer, check_counts, counts_by_key, wait_for_counts
 from tests.user_code.rescaled import STEP_MS, expected
 
@@ -49,14 +49,6 @@ def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
     settings = {"heartbeat_interval_ms": 500, **code}
     with engine(tmp_path, bootstrap_servers, name, CHAIN, **settings) as made:
         yield made
-
-
-def run(job: Engine) -> Daemon:
-    job_manager = job.start_job_manager()
-    for tm_id in (0, 1):
-        job.start_task_manager(tm_id)
-    job.wait_until(all_run([0, 1]))
-    return job_manager
 
 
 def command(job: Engine, name: str, *arguments: str) -> list[str]:
@@ -92,14 +84,14 @@ def test_job_whose_arc_got_more_partitions_goes_on_from_a_savepoint(
         daemon.terminate()
         assert daemon.wait(60)
     job.run_command("savepoint restore", str(tmp_path / "saved"), "--yes")
-    run(job)
+    run_on_two(job)
     job.wait_until_done({job.config.sink_topic: 2 * KEYS})
     assert counts_by_key(job) == {key: [1, 2] for key, _ in ONE_EACH}
 
 
 @pytest.mark.long
 def test_savepoint_becomes_another_job(job: Engine, tmp_path: Path, bootstrap_servers: str) -> None:
-    run(job)
+    run_on_two(job)
     folder = tmp_path / "saved"
     with Writer(job) as writer:
         writer.go_on(40)
@@ -152,7 +144,7 @@ def test_job_gets_more_tasks_and_fewer_while_all_is_killed(job: Engine, tmp_path
 
     results = f"results_{job.config.job_name}"
     job.write_pipeline(WITH_WINDOWS.replace("results_JOB", results))
-    job_manager = run(job)
+    job_manager = run_on_two(job)
     start_ms = (wall_clock_ms() // HOUR_MS - 2) * HOUR_MS
     with Writer(job, lambda number: start_ms + number * STEP_MS) as writer:
         writer.go_on(40)
@@ -239,7 +231,7 @@ RENAMED = """
 
 @pytest.mark.long
 def test_processors_get_other_ids_and_keep_their_state(job: Engine, tmp_path: Path) -> None:
-    run(job)
+    run_on_two(job)
     with Writer(job) as writer:
         writer.go_on(40)
         job.write_pipeline(RENAMED)

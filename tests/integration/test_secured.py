@@ -26,7 +26,7 @@ from kafka_pipeline.common.kafka.bulk import BulkWriter, read_committed
 from kafka_pipeline.common.topics import TopicSpec
 from tests.engine import Engine, all_run, engine, signal_session
 from tests.in_process import invoke
-from tests.secured import Secured, binding, bindings, secured_cluster
+from tests.secured import Secured, binding, bindings
 
 pytestmark = pytest.mark.integration
 
@@ -53,12 +53,6 @@ processors:
 """
 MORE = "- {id: Copy, type: forward, from: [source], to: [values]}\n"
 COUNT = "- {id: Again, type: count, to: [sink]}\n"
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    with secured_cluster(tmp_path_factory.mktemp("secured")) as cluster:
-        yield cluster
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import CONTROL_GROUP
 from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.streams.pipeline.load import load_pipeline
-from tests.secured import Secured, binding, secured_cluster
+from tests.secured import Secured, binding
 from tests.tasks import Job, Record, Thread, step_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -46,12 +46,6 @@ RIGHTS = {
     "transactions": ["Write"],
 }
 """The rights of a task, by what they are on."""
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    with secured_cluster(tmp_path_factory.mktemp("secured")) as cluster:
-        yield cluster
 
 
 @pytest.fixture

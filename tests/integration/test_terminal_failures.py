@@ -31,6 +31,7 @@ from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager import offset_doubt
+from tests.secured import only
 from tests.tasks import Job, Record, Thread, run_once, step_until
 from tests.tiers import long_but_the_first
 
@@ -292,28 +293,16 @@ def deny(job: Job, right: Right) -> AclBinding:
     denied = AclBinding(*everybody, operation, AclPermissionType.DENY)
     for answer in job.admin_client.create_acls([others, denied]).values():
         answer.result(10)
-    while not job.admin_client.describe_acls(_only(denied)).result(10):
+    while not job.admin_client.describe_acls(only(denied)).result(10):
         time.sleep(0.01)
     return denied
 
 
 def allow(job: Job, denied: AclBinding) -> None:
-    for answer in job.admin_client.delete_acls([_only(denied)]).values():
+    for answer in job.admin_client.delete_acls([only(denied)]).values():
         answer.result(10)
-    while job.admin_client.describe_acls(_only(denied)).result(10):
+    while job.admin_client.describe_acls(only(denied)).result(10):
         time.sleep(0.01)
-
-
-def _only(binding: AclBinding) -> AclBindingFilter:
-    return AclBindingFilter(
-        binding.restype,
-        binding.name,
-        binding.resource_pattern_type,
-        binding.principal,
-        binding.host,
-        binding.operation,
-        binding.permission_type,
-    )
 
 
 @pytest.mark.parametrize(

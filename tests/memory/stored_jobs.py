@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from pyarrow.fs import FileSelector
 from pyiceberg.catalog import Catalog, load_catalog
 
+from kafka_pipeline.common.kafka.clients import TransactionFailedError
 from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 from tests.memory.table_jobs import FILES, DeltaJob, FileJob, IcebergJob, Job
 from tests.object_store.server import BUCKET, ObjectStore
@@ -78,6 +79,13 @@ class RestIceberg(StoredIceberg):
         self.place = {"name": "default", "type": "rest", "uri": catalog.uri}
         uri = f"http://127.0.0.1:{port or catalog.port}"
         self._start(folder, {**self.place, "uri": uri}, write_urls=(uri,))
+
+
+def failure(job: Job) -> str:
+    """Return why a task starts again, and not why it is FAILED."""
+    with pytest.raises(TransactionFailedError) as caught:
+        job.owner().start()
+    return caught.value.shown
 
 
 _STORED = ("delta-s3", "iceberg-s3", "iceberg-rest-s3")

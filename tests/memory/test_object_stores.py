@@ -11,7 +11,7 @@ import pytest
 from kafka_pipeline.common.kafka.clients import TransactionFailedError
 from kafka_pipeline.operations.compaction import compact
 from tests.http_relay import Breaks, HttpRelay
-from tests.memory.stored_jobs import StoredDelta, StoredIceberg
+from tests.memory.stored_jobs import StoredDelta, StoredIceberg, failure
 from tests.object_store.server import BUCKET, ObjectStore, running
 
 pytestmark = pytest.mark.long
@@ -46,13 +46,6 @@ def job(
 ) -> Stored:
     made: Stored = request.param(tmp_path, object_store)
     return made
-
-
-def failure(job: Stored) -> str:
-    """Return why a task starts again, and not why it is FAILED."""
-    with pytest.raises(TransactionFailedError) as caught:
-        job.owner().start()
-    return caught.value.shown
 
 
 @pytest.mark.parametrize("how", BROKEN)

@@ -16,7 +16,7 @@ from kafka_pipeline.common.kafka.clients import TransactionFailedError
 from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 from kafka_pipeline.streams.tables import iceberg_catalog
 from tests.http_relay import Breaks, HttpRelay
-from tests.memory.stored_jobs import RestIceberg
+from tests.memory.stored_jobs import RestIceberg, failure
 from tests.object_store.server import ObjectStore
 from tests.rest_catalog.server import RestCatalog
 
@@ -43,13 +43,6 @@ def job(
     for name, value in object_store.environment().items():
         monkeypatch.setenv(name, value)
     return RestIceberg(tmp_path, object_store, rest_catalog, relay.port)
-
-
-def failure(job: RestIceberg) -> str:
-    """Return why a task starts again."""
-    with pytest.raises(TransactionFailedError) as caught:
-        job.owner().start()
-    return caught.value.shown
 
 
 @pytest.mark.parametrize("carried_out", [True, False])

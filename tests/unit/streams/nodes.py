@@ -13,6 +13,7 @@ from kafka_pipeline import (
     Processor,
     ProcessorContext,
     Record,
+    Topology,
     TopologyBuilder,
     stores,
 )
@@ -113,6 +114,36 @@ def starting(init: Callable[[ProcessorContext], object]) -> type[Processor]:
             self.context.forward(record)
 
     return Starting
+
+
+def sound() -> TopologyBuilder:
+    """Return a builder with a source, a processor and a sink in a row."""
+    builder = TopologyBuilder()
+    builder.add_source("source", "in")
+    builder.add_processor("processor", Each, ["source"])
+    builder.add_sink("sink", "out", ["processor"])
+    return builder
+
+
+def all_of(*calls: Callable[[TopologyBuilder], object]) -> Callable[[TopologyBuilder], object]:
+    """Return one call that makes several."""
+
+    def call(builder: TopologyBuilder) -> None:
+        for each in calls:
+            each(builder)
+
+    return call
+
+
+def groups(topology: Topology) -> list[set[str]]:
+    """Return the names of the nodes of each group."""
+    return [{node.name for node in group.nodes} for group in topology.groups]
+
+
+def one(supplier: type[Processor] | type[BatchProcessor]) -> Topology:
+    """Return a topology with one processor, as `chain` makes it."""
+    group = chain(supplier)
+    return Topology(group.nodes, group.stores)
 
 
 def chain(*suppliers: Any, topics: Sequence[str] = ("in",), uses: Iterable[int] = ()) -> NodeGroup:

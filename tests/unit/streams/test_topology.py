@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import re
 
-from kafka_pipeline import Record, Topology, TopologyBuilder, serdes, stores
-from tests.unit.streams.nodes import Each
+from kafka_pipeline import Record, TopologyBuilder, serdes, stores
+from tests.unit.streams.nodes import Each, groups, sound
 
 STORE = stores.key_value("store", serdes.bytes, serdes.bytes)
 OTHER_STORE = stores.window(
     "other", serdes.bytes, serdes.bytes, retention_ms=1000, window_size_ms=100
 )
-
-
-def sound() -> TopologyBuilder:
-    """Return a builder with a source, a processor and a sink in a row."""
-    builder = TopologyBuilder()
-    builder.add_source("source", "in")
-    builder.add_processor("processor", Each, ["source"])
-    builder.add_sink("sink", "out", ["processor"])
-    return builder
-
-
-def groups(topology: Topology) -> list[set[str]]:
-    return [{node.name for node in group.nodes} for group in topology.groups]
 
 
 # Groups

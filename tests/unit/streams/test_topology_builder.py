@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafka_pipeline import Processor, Topology, TopologyBuilder, TopologyError, serdes, stores
-from tests.unit.streams.nodes import Each
+from kafka_pipeline import Processor, TopologyBuilder, TopologyError, serdes, stores
+from tests.unit.streams.nodes import Each, all_of, groups, sound
 
 STORE = stores.key_value("store", serdes.bytes, serdes.bytes)
 OTHER_STORE = stores.window(
@@ -17,24 +17,11 @@ OTHER_STORE = stores.window(
 )
 
 
-def sound() -> TopologyBuilder:
-    """Return a builder with a source, a processor and a sink in a row."""
-    builder = TopologyBuilder()
-    builder.add_source("source", "in")
-    builder.add_processor("processor", Each, ["source"])
-    builder.add_sink("sink", "out", ["processor"])
-    return builder
-
-
 def problems(builder: TopologyBuilder) -> list[str]:
     """Return everything that `build` finds wrong, line by line."""
     with pytest.raises(TopologyError) as raised:
         builder.build()
     return str(raised.value).split("\n")
-
-
-def groups(topology: Topology) -> list[set[str]]:
-    return [{node.name for node in group.nodes} for group in topology.groups]
 
 
 # What cannot be built
@@ -67,16 +54,6 @@ def test_an_empty_topology_is_refused() -> None:
     assert problems(TopologyBuilder()) == [
         "the topology is empty: add a source, a processor and a sink"
     ]
-
-
-def all_of(*calls: Callable[[TopologyBuilder], object]) -> Callable[[TopologyBuilder], object]:
-    """Return one call that makes several."""
-
-    def call(builder: TopologyBuilder) -> None:
-        for each in calls:
-            each(builder)
-
-    return call
 
 
 ALLOWED = (

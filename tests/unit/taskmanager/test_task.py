@@ -277,19 +277,21 @@ def test_a_partition_is_full_by_records_and_by_bytes(monkeypatch: pytest.MonkeyP
     assert fill(1, 1) == (False, False)
 
 
+def skipping() -> NodeGroup:
+    """Return a group that drops records without a timestamp."""
+    builder = TopologyBuilder()
+    builder.add_source("source", "in", timestamp_extractor=LogAndSkipOnInvalidTimestamp())
+    builder.add_sink("sink", "out", "source")
+    return builder.build().groups[0]
+
+
 def test_dropped_records_are_logged_and_counted_by_reason_once_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The log has all of them in one line, and the next line a minute later at the earliest."""
 
-    def group() -> NodeGroup:
-        builder = TopologyBuilder()
-        builder.add_source("source", "in", timestamp_extractor=LogAndSkipOnInvalidTimestamp())
-        builder.add_sink("sink", "out", "source")
-        return builder.build().groups[0]
-
     with capture_logs() as logs:
-        assigned = assigned_to([], 0, monkeypatch, group)
+        assigned = assigned_to([], 0, monkeypatch, skipping)
         task = start(assigned)
         task.add(RecordBatch("in", 0, [b"k"] * 3, [b"value"] * 3, [-1, 1, -1], [0, 1, 2]))
         task.turn(inf)
@@ -344,13 +346,7 @@ def test_counts_of_dropped_records_travel_with_the_offsets() -> None:
 
 
 def test_a_task_commits_what_it_has_ever_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    def group() -> NodeGroup:
-        builder = TopologyBuilder()
-        builder.add_source("source", "in", timestamp_extractor=LogAndSkipOnInvalidTimestamp())
-        builder.add_sink("sink", "out", "source")
-        return builder.build().groups[0]
-
-    assigned = assigned_to([], 0, monkeypatch, group)
+    assigned = assigned_to([], 0, monkeypatch, skipping)
     assigned.memory.resume_counts([Committed(0, dropped=(("expired", 5),))])
     task = start(assigned)
     task.add(RecordBatch("in", 0, [b"k"] * 2, [b"value"] * 2, [-1, 1], [0, 1]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kafka_pipeline import Serde, StreamsBuilder, serdes
+from kafka_pipeline import Serde, StreamsBuilder, Topology, serdes
 from kafka_pipeline.testing import TopologyTestDriver
 
 Input = tuple[str, Any, Any, int]
@@ -19,6 +19,24 @@ def builder(**settings: Any) -> StreamsBuilder:
     """Return a builder of strings with generated names."""
     given = {"key_serde": serdes.string, "value_serde": serdes.string}
     return StreamsBuilder(**{"allow_generated_names": True, **given, **settings})
+
+
+def named() -> StreamsBuilder:
+    """Return a builder of strings, where steps need names."""
+    return StreamsBuilder(key_serde=serdes.string, value_serde=serdes.string)
+
+
+def of_json() -> StreamsBuilder:
+    """Return a builder of JSON values."""
+    return StreamsBuilder(key_serde=serdes.string, value_serde=serdes.json)
+
+
+def names(topology: Topology) -> tuple[list[str], list[str]]:
+    """Return the names of the stores, and of the internal topics."""
+    return (
+        [store.name for store in topology.stores],
+        [topic.name for topic in topology.internal_topics],
+    )
 
 
 def pipe(

@@ -24,7 +24,7 @@ from kafka_pipeline import (
 from kafka_pipeline.streams.dsl.aggregations import STATES
 from kafka_pipeline.streams.dsl.distinct_count import EXACT, DistinctCount
 from kafka_pipeline.testing import TopologyTestDriver
-from tests.unit.streams.dsl.running import outputs
+from tests.unit.streams.dsl.running import of_json, outputs
 
 FIELDS: dict[str, Any] = {
     "n": agg.count(),
@@ -40,10 +40,6 @@ FIELDS: dict[str, Any] = {
 NAN = float("nan")
 
 
-def builder() -> StreamsBuilder:
-    return StreamsBuilder(key_serde=serdes.string, value_serde=serdes.json)
-
-
 def results(built: StreamsBuilder, values: list[Any], key_serde: Any = serdes.string) -> list[Any]:
     with TopologyTestDriver(built) as driver:
         topic = driver.create_input_topic("in", serdes.string, serdes.json)
@@ -53,7 +49,7 @@ def results(built: StreamsBuilder, values: list[Any], key_serde: Any = serdes.st
 
 
 def test_each_aggregation() -> None:
-    built = builder()
+    built = of_json()
     built.stream("in").group_by_key().agg("A", **FIELDS).to_stream().to("out")
     found = results(built, [(0, {"d": None}), (1, {"d": 3}), (2, {"d": 1.5}), (3, {"d": 3})])
     nothing = dict.fromkeys(("total", "mean", "least", "most", "first", "last"))
@@ -72,14 +68,14 @@ def test_each_aggregation() -> None:
 
 
 def test_sums_of_integers_are_exact() -> None:
-    built = builder()
+    built = of_json()
     grouped = built.stream("in").group_by_key()
     grouped.agg("A", total=agg.sum(col("d"))).to_stream().to("out")
     assert results(built, [(0, {"d": 2**63}), (1, {"d": 1})])[-1] == {"total": 2**63 + 1}
 
 
 def test_windows_have_aggregations_too() -> None:
-    built = builder()
+    built = of_json()
     windowed = (
         built.stream("in")
         .group_by_key()
@@ -93,7 +89,7 @@ def test_windows_have_aggregations_too() -> None:
 
 
 def test_sessions_merge_aggregations() -> None:
-    built = builder()
+    built = of_json()
     sessions = built.stream("in").group_by_key().windowed_by(windows.session(10, grace_ms=99))
     sessions.agg("A", **FIELDS).to_stream().to("out")
     values = [(0, {"d": 1}), (20, {"d": 5.5}), (10, {"d": None})]
@@ -112,7 +108,7 @@ def test_sessions_merge_aggregations() -> None:
 
 
 def test_values_of_any_shape_can_be_first_and_last() -> None:
-    built = builder()
+    built = of_json()
     grouped = built.stream("in").group_by_key()
     grouped.agg("A", a=agg.first(value()), b=agg.last(value())).to_stream().to("out")
     one, two = {"bytes": "x", "d": [1, {"e": None}]}, {"bytes": "eA=="}
@@ -132,7 +128,7 @@ def test_values_of_any_shape_can_be_first_and_last() -> None:
     ],
 )
 def test_a_bad_value_is_refused_by_name(aggregation: Any, values: list[Any], message: str) -> None:
-    built = builder()
+    built = of_json()
     grouped = built.stream("in").group_by_key()
     grouped.agg("Delays", x=aggregation).to_stream().to("out")
     with pytest.raises(StreamsError, match=f'agg "Delays", x=.*{message[-20:]}') as raised:
@@ -142,7 +138,7 @@ def test_a_bad_value_is_refused_by_name(aggregation: Any, values: list[Any], mes
 
 @pytest.mark.parametrize("aggregation", [agg.first, agg.last, agg.approx_distinct])
 def test_names_that_json_would_make_text_are_refused(aggregation: Any) -> None:
-    built = builder()
+    built = of_json()
     by_hour = built.stream("in").map_values(lambda value: {"hours": [{7: value["d"]}]})
     by_hour.group_by_key(value_serde=STATES).agg("A", x=aggregation(col("hours")))
     with pytest.raises(StreamsError, match=r"what JSON can hold: names are strings, not an? int"):
@@ -154,7 +150,7 @@ def test_a_histogram_with_numbers_for_names_is_refused_before_it_counts_wrong() 
         counts[value["hour"]] = counts.get(value["hour"], 0) + 1
         return counts
 
-    built = builder()
+    built = of_json()
     grouped = built.stream("in").group_by_key()
     grouped.aggregate(dict, add, name="Hours", value_serde=serdes.json).to_stream().to("out")
     with pytest.raises(StreamsError, match="the name 7 in it is a int: names in JSON are strings"):
@@ -162,7 +158,7 @@ def test_a_histogram_with_numbers_for_names_is_refused_before_it_counts_wrong() 
 
 
 def test_bad_calls_are_refused() -> None:
-    grouped = builder().stream("in").group_by_key()
+    grouped = of_json().stream("in").group_by_key()
     with pytest.raises(TopologyError, match=r'agg "A" has n=7: give an aggregation of agg'):
         grouped.agg("A", n=7)  # type: ignore[arg-type]
     with pytest.raises(TopologyError, match="own arguments come first, by position"):
@@ -176,7 +172,7 @@ def test_bad_calls_are_refused() -> None:
 
 
 def test_a_field_may_have_any_name() -> None:
-    built = builder()
+    built = of_json()
     names = ("name", "self", "value_serde", "initializer", "adder", "merger")
     fields = dict.fromkeys(names, agg.count())
     grouped = built.stream("in").group_by_key()
@@ -198,7 +194,7 @@ def test_the_arguments_before_the_fields() -> None:
 
 def of_groups(rows: list[tuple[str, Any]]) -> list[Any]:
     """Return the results of one group, to which a row belongs whose value is not null."""
-    built = builder()
+    built = of_json()
     groups = built.table("in", name="Rows").group_by(lambda key, row: ("all", row), name="ByAll")
     table = groups.agg(
         "A",
@@ -258,7 +254,7 @@ def test_a_sum_is_that_of_the_numbers_that_are_left(kept: list[Any], gone: list[
     ],
 )
 def test_groups_refuse_numbers_that_have_no_sum(values: list[Any], message: str) -> None:
-    built = builder()
+    built = of_json()
     rows = built.table("in", name="Rows", value_serde=STATES)
     groups = rows.group_by(lambda key, row: ("all", row), name="ByAll", value_serde=STATES)
     groups.agg("A", total=agg.sum(value())).to_stream().to("out")
@@ -275,7 +271,7 @@ def test_groups_refuse_numbers_that_have_no_sum(values: list[Any], message: str)
     "aggregation", [agg.min, agg.max, agg.first, agg.last, agg.approx_distinct]
 )
 def test_groups_refuse_what_cannot_take_values_out(aggregation: Any) -> None:
-    groups = builder().table("in", name="Rows").group_by(lambda key, row: (key, row), name="By")
+    groups = of_json().table("in", name="Rows").group_by(lambda key, row: (key, row), name="By")
     verb = aggregation.__name__
     message = rf'agg "A" has worst=agg.{verb}\(.*, which agg.{verb} cannot do; give agg.count'
     with pytest.raises(TopologyError, match=message):
@@ -357,7 +353,7 @@ def test_what_is_the_same_value() -> None:
 
 
 def test_top_n_keeps_the_largest_and_the_first_of_equals() -> None:
-    built = builder()
+    built = of_json()
     grouped = built.stream("in").group_by_key()
     grouped.top_n(2, by=col("d"), name="Top").to_stream().to("out")
     values = [("a", 1), ("b", 3), ("c", None), ("d", 3), ("e", 7)]
@@ -372,7 +368,7 @@ def test_top_n_keeps_the_largest_and_the_first_of_equals() -> None:
 
 
 def test_top_n_of_sessions_ascending_by_a_function() -> None:
-    built = builder()
+    built = of_json()
     sessions = built.stream("in").group_by_key().windowed_by(windows.session(10, grace_ms=99))
     table = sessions.top_n(2, by=lambda key, value: value["d"], ascending=True, name="Top")
     table.to_stream().to("out")
@@ -382,7 +378,7 @@ def test_top_n_of_sessions_ascending_by_a_function() -> None:
 
 
 def test_top_n_refuses() -> None:
-    built = builder()
+    built = of_json()
     grouped = built.stream("in").group_by_key()
     with pytest.raises(TopologyError, match='top_n "T" keeps 1 value or more, not 0'):
         grouped.top_n(0, by=col("d"), name="T")

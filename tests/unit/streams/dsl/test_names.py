@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from kafka_pipeline import Processor, Record, StreamsBuilder, Topology, serdes, windows
+from kafka_pipeline import Processor, Record, Topology, serdes, windows
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs
-from tests.unit.streams.dsl.running import builder, outputs, pipe
-
-
-def named() -> StreamsBuilder:
-    return StreamsBuilder(key_serde=serdes.string, value_serde=serdes.string)
+from tests.unit.streams.dsl.running import builder, named, names, outputs, pipe
 
 
 def by_value(key: str, value: str) -> str:
     return value
-
-
-def names(topology: Topology) -> tuple[list[str], list[str]]:
-    """Return the names of the stores, and of the internal topics."""
-    return (
-        [store.name for store in topology.stores],
-        [topic.name for topic in topology.internal_topics],
-    )
 
 
 # What gets a name

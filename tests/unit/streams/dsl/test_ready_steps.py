@@ -19,13 +19,9 @@ from kafka_pipeline import (
     serdes,
 )
 from kafka_pipeline.testing import TopologyTestDriver
-from tests.unit.streams.dsl.running import outputs
+from tests.unit.streams.dsl.running import of_json, outputs
 
 Given = tuple[str | None, Any, int]
-
-
-def builder() -> StreamsBuilder:
-    return StreamsBuilder(key_serde=serdes.string, value_serde=serdes.json)
 
 
 def run(built: StreamsBuilder, records: list[Given]) -> list[Any]:
@@ -37,7 +33,7 @@ def run(built: StreamsBuilder, records: list[Given]) -> list[Any]:
 
 
 def test_repeats_within_a_time_are_dropped() -> None:
-    built = builder()
+    built = of_json()
     built.stream("in").deduplicate(within_ms=10, grace_ms=9, name="Once").to("out")
     found = run(
         built,
@@ -69,7 +65,7 @@ def test_repeats_within_a_time_are_dropped() -> None:
 def test_records_of_a_writer_that_is_behind_pass_within_the_grace_period(
     grace: dict[str, Any], expected: list[int]
 ) -> None:
-    built = builder()
+    built = of_json()
     built.stream("in").deduplicate(within_ms=1_000, name="Once", **grace).to("out")
     records: list[Given] = [
         ("a", 1, 100_000),
@@ -83,21 +79,21 @@ def test_records_of_a_writer_that_is_behind_pass_within_the_grace_period(
 
 
 def test_a_repeat_is_found_at_the_end_of_the_grace_period() -> None:
-    built = builder()
+    built = of_json()
     built.stream("in").deduplicate(within_ms=10, grace_ms=50, name="Once").to("out")
     found = run(built, [("a", 1, 41), ("b", 2, 100), ("a", 3, 50), ("a", 4, 51), ("a", 5, 59)])
     assert [value for _, value, _ in found] == [1, 2, 4]
 
 
 def test_by_default_the_grace_period_is_the_time_if_that_is_long() -> None:
-    built = builder()
+    built = of_json()
     built.stream("in").deduplicate(within_ms=3_600_000, name="Once").to("out")
     found = run(built, [("a", 1, 10_000_000), ("b", 2, 6_400_000), ("c", 3, 6_399_999)])
     assert [value for _, value, _ in found] == [1, 2]
 
 
 def test_what_is_dropped_is_counted() -> None:
-    built = builder()
+    built = of_json()
     built.stream("in").deduplicate(within_ms=10, grace_ms=9, name="Once").to("out")
     with TopologyTestDriver(built) as driver:
         topic = driver.create_input_topic("in", serdes.string, serdes.json)
@@ -107,7 +103,7 @@ def test_what_is_dropped_is_counted() -> None:
 
 
 def test_by_tells_records_of_a_key_apart() -> None:
-    built = builder()
+    built = of_json()
     built.stream("in").deduplicate(within_ms=10, by=col("id"), name="Once").to("out")
     values = [{"id": 1, "x": 1}, {"id": 2}, {"id": 1, "x": 2}, {}, {"id": None}]
     found = run(built, [("a", value, 0) for value in values])
@@ -115,7 +111,7 @@ def test_by_tells_records_of_a_key_apart() -> None:
 
 
 def test_distinct_keeps_the_first_forever() -> None:
-    built = builder()
+    built = of_json()
     built.stream("in").distinct(by=lambda key, value: value % 3, name="Once").to("out")
     found = run(built, [("a", 1, 0), ("a", 4, 10**12), ("a", 2, 5), ("b", 1, 0), ("a", 1, 1)])
     assert found == [("a", 1, 0), ("a", 2, 5), ("b", 1, 0)]
@@ -125,7 +121,7 @@ def test_a_batch_gives_the_same_as_its_records() -> None:
     records = [("a", index % 3, index * 4 % 21) for index in range(60)]
     found = []
     for as_batch in (False, True):
-        built = builder()
+        built = of_json()
         stream = built.stream("in").filter(lambda key, value: True)
         stream.deduplicate(within_ms=7, by=lambda key, value: value, name="Once").to("out")
         with TopologyTestDriver(built) as driver:
@@ -141,7 +137,7 @@ def test_a_batch_gives_the_same_as_its_records() -> None:
 
 
 def test_lag_pairs_each_value_with_one_before() -> None:
-    built = builder()
+    built = of_json()
     lagged = built.stream("in").lag(2, name="Before")
     lagged.filter(col("previous").is_not_null()).map_values(col("current") - col("previous")).to(
         "out"
@@ -153,7 +149,7 @@ def test_lag_pairs_each_value_with_one_before() -> None:
 
 
 def test_lag_counts_nulls() -> None:
-    built = builder()
+    built = of_json()
     built.stream("in").lag(name="Before").to("out")
     found = run(built, [("a", 1, 0), ("a", None, 0), ("a", 2, 0)])
     assert [value for _, value, _ in found] == [
@@ -164,7 +160,7 @@ def test_lag_counts_nulls() -> None:
 
 
 def test_a_changed_key_comes_through_a_repartition() -> None:
-    built = builder()
+    built = of_json()
     built.stream("in").select_key(col("id")).distinct(name="Once").to("out")
     assert "Once-by-key-repartition" in built.describe()
     found = run(built, [("a", {"id": "x"}, 0), ("b", {"id": "x"}, 0), ("c", {"id": None}, 0)])
@@ -189,18 +185,18 @@ def test_a_changed_key_comes_through_a_repartition() -> None:
 )
 def test_bad_calls_are_refused(step: Any, message: str) -> None:
     with pytest.raises((TopologyError, InvalidArgumentError), match=message):
-        step(builder().stream("in"))
+        step(of_json().stream("in"))
 
 
 def test_by_gives_what_json_can_hold() -> None:
-    built = builder()
+    built = of_json()
     built.stream("in").distinct(by=lambda key, value: {1}, name="Once").to("out")
     with pytest.raises(StreamsError, match="by gives a set, which cannot be compared"):
         run(built, [("a", 1, 0)])
 
 
 def test_by_gives_no_dict_whose_names_json_would_make_text() -> None:
-    built = builder()
+    built = of_json()
     built.stream("in").distinct(by=lambda key, value: {value: 1}, name="Once").to("out")
     with pytest.raises(StreamsError, match="a dict with a name that is a int"):
         run(built, [("a", 1, 0)])
@@ -215,7 +211,7 @@ async def enrich(value: Any) -> Any:
 
 
 def test_async_functions_map_values_in_order() -> None:
-    built = builder()
+    built = of_json()
     settings = AsyncSettings(max_in_flight=3, timeout_ms=5_000)
     prices = built.stream("in").map_values(enrich, name="Enrich", asynchronous=settings)
     prices.filter(col("price") > 2).map_values(col("price")).to("out")
@@ -224,21 +220,21 @@ def test_async_functions_map_values_in_order() -> None:
 
 
 def test_async_functions_may_follow_a_repartition() -> None:
-    built = builder()
+    built = of_json()
     again = built.stream("in").repartition(name="Again")
     again.map_values(enrich, name="Enrich").map_values(col("price")).to("out")
     assert run(built, [("a", {"id": 4}, 0)]) == [("a", 8, 0)]
 
 
 def test_an_async_function_that_raises_rejects_its_record() -> None:
-    built = builder()
+    built = of_json()
     built.stream("in").map_values(enrich, name="Enrich").to("out")
     with pytest.raises(KeyError, match="id"):
         run(built, [("a", {}, 0)])
 
 
 def test_async_functions_elsewhere_are_refused() -> None:
-    stream = builder().stream("in")
+    stream = of_json().stream("in")
     with pytest.raises(TopologyError, match=r'directly after a stream.*not after filter "Late"'):
         stream.filter(col("late"), name="Late").map_values(enrich)
     with pytest.raises(TopologyError, match=r"filter takes .* not an async one: only map_values"):
@@ -246,11 +242,11 @@ def test_async_functions_elsewhere_are_refused() -> None:
     with pytest.raises(TopologyError, match='map_values "E" has max_in_flight=0'):
         stream.map_values(enrich, name="E", asynchronous=AsyncSettings(max_in_flight=0))
     with pytest.raises(TopologyError, match="not an async one"):
-        builder().table("in", name="T").map_values(enrich)
+        of_json().table("in", name="T").map_values(enrich)
 
 
 def test_the_source_of_an_async_function_feeds_nothing_else() -> None:
-    built = builder()
+    built = of_json()
     stream = built.stream("in", name="In")
     stream.map_values(enrich, name="Enrich").to("out")
     stream.to("copy", name="Copy")

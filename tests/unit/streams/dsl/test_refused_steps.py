@@ -23,13 +23,9 @@ from kafka_pipeline.streams.dsl.stream import Stream
 from kafka_pipeline.streams.engine.user_errors import reason
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs
-from tests.unit.streams.dsl.running import builder, pipe, run
+from tests.unit.streams.dsl.running import builder, named, pipe, run
 
 STORE = stores.key_value("Seen", serdes.string, serdes.string)
-
-
-def named() -> StreamsBuilder:
-    return StreamsBuilder(key_serde=serdes.string, value_serde=serdes.string)
 
 
 def by_value(key: str, value: str) -> str:

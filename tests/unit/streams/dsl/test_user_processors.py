@@ -6,20 +6,12 @@ from typing import Any
 
 import pytest
 
-from kafka_pipeline import Processor, Record, StreamsError, Topology, serdes, stores
+from kafka_pipeline import Processor, Record, StreamsError, serdes, stores
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs
-from tests.unit.streams.dsl.running import builder, outputs, run
+from tests.unit.streams.dsl.running import builder, names, outputs, run
 
 STORE = stores.key_value("Seen", serdes.string, serdes.string)
-
-
-def names(topology: Topology) -> tuple[list[str], list[str]]:
-    """Return the names of the stores, and of the internal topics."""
-    return (
-        [store.name for store in topology.stores],
-        [topic.name for topic in topology.internal_topics],
-    )
 
 
 # Processors of the user's

@@ -26,7 +26,7 @@ from kafka_pipeline import (
 )
 from kafka_pipeline.streams.testing.driver_topics import TestInputTopic, TestOutputTopic
 from kafka_pipeline.testing import TopologyTestDriver
-from tests.unit.streams.nodes import Each, calling, starting
+from tests.unit.streams.nodes import Each, all_of, calling, sound, starting
 from tests.user_code.lookups import Keep, lookup
 
 STORE = stores.key_value("store", serdes.string, serdes.string)
@@ -44,15 +44,6 @@ class Fill(Processor):
         self.store.put(record.key, record.value)
 
 
-def sound() -> TopologyBuilder:
-    """Return a builder with a source, a processor and a sink in a row."""
-    builder = TopologyBuilder()
-    builder.add_source("source", "in")
-    builder.add_processor("processor", Each, ["source"])
-    builder.add_sink("sink", "out", ["processor"])
-    return builder
-
-
 def add_global(builder: TopologyBuilder, number: int = 1, **others: Any) -> None:
     """Add the global store `global-1`, or of another number, with its nodes and topic."""
     given: dict[str, Any] = {
@@ -66,16 +57,6 @@ def add_global(builder: TopologyBuilder, number: int = 1, **others: Any) -> None
 
 
 # Building
-
-
-def all_of(*calls: Callable[[TopologyBuilder], object]) -> Callable[[TopologyBuilder], object]:
-    """Return one call that makes several."""
-
-    def call(builder: TopologyBuilder) -> None:
-        for each in calls:
-            each(builder)
-
-    return call
 
 
 MISTAKES: dict[str, tuple[Callable[[TopologyBuilder], object], str]] = {

@@ -36,6 +36,14 @@ MINUTE_MS = 60_000
 Row = Mapping[str, Any]
 
 
+def best_of(query: str, more: str = "") -> str:
+    """Return a pipeline with a query for the best rows of groups."""
+    return (
+        "sinks: {late: late_records}\nprocessors:\n- id: Best\n  type: sql\n  format: json\n"
+        f"  schema: customer STRING, n INT\n  query: {json.dumps(query)}\n  to: [sink]\n  {more}\n"
+    )
+
+
 class Result(NamedTuple):
     """A record that the pipeline gave."""
 

@@ -12,7 +12,7 @@ from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from kafka_pipeline.streams.sql.state_change import state_change
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.folding import SCHEMA, Folding, opened, records
-from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce
+from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, best_of
 
 pytestmark = pytest.mark.integration
 
@@ -36,15 +36,8 @@ def best(
 BY_KEY = best("concat(key, '-', place) AS key, n", "key")
 
 
-def pipeline(query: str, more: str = "") -> str:
-    return (
-        "sinks: {late: late_records}\nprocessors:\n- id: Best\n  type: sql\n  format: json\n"
-        f"  schema: customer STRING, n INT\n  query: {json.dumps(query)}\n  to: [sink]\n  {more}\n"
-    )
-
-
 def test_only_places_that_changed_are_given(shared: OpenedOnce) -> None:
-    job = Job(pipeline(BY_KEY), shared)
+    job = Job(best_of(BY_KEY), shared)
     job.send([{"key": "a", "n": 5, "at": 0}, {"key": "a", "n": 7, "at": 1}])
     job.send([{"key": "b", "n": 1, "at": 2}])
     assert [each[1:4] for each in job.take()] == [
@@ -93,7 +86,7 @@ def test_row_of_a_table_that_differs_in_nulls_is_another_one(
         ", ".join(f"max({name}) AS {name}" for name in names)
     )
     query = best("concat(g, place) AS key, customer, other, tags, o", "g", source=table)
-    job = Job(pipeline(query).replace("customer STRING, n INT", f'"{schema}"'), shared)
+    job = Job(best_of(query).replace("customer STRING, n INT", f'"{schema}"'), shared)
     empty: dict[str, object] = dict.fromkeys(names)
     for number, row in enumerate((former, later)):
         job.send([{"key": number, "n": 1, "at": number, **row}])
@@ -110,7 +103,7 @@ def _is_nested(row: dict[str, object]) -> bool:
 
 
 def test_row_of_the_earlier_record_wins_a_tie_whenever_it_comes(shared: OpenedOnce) -> None:
-    job = Job(pipeline(best("concat(key, '-', place) AS key, customer", "key")), shared)
+    job = Job(best_of(best("concat(key, '-', place) AS key, customer", "key")), shared)
     job.send([{"key": "a", "n": 5, "customer": "x", "at": 2}])
     job.send([{"key": "a", "n": 5, "customer": "a", "at": 2}])
     assert {each.key: each.value["customer"] for each in job.take()} == {"a-1": "x", "a-2": "a"}
@@ -122,7 +115,7 @@ def test_row_of_the_earlier_record_wins_a_tie_whenever_it_comes(shared: OpenedOn
 def test_structs_are_kept_with_the_best_rows(shared: OpenedOnce) -> None:
     source = "(SELECT *, named_struct('n', n, 'of', customer) AS o FROM input)"
     query = best("concat(key, '-', place) AS key, o", "key", "WHERE place <= 1", "o", source)
-    job = Job(pipeline(query), shared)
+    job = Job(best_of(query), shared)
     job.send([{"key": "a", "n": 5, "customer": "x", "at": 0}])
     job.restart()
     job.send([{"key": "a", "n": 5, "customer": "b", "at": 1}])
@@ -134,7 +127,7 @@ def test_row_that_where_leaves_out_is_deleted(shared: OpenedOnce) -> None:
     query = best("concat(key, '-', place) AS key, customer", "key").replace(
         "place <= 2", "place <= 2 AND customer <> 'hidden'"
     )
-    job = Job(pipeline(query), shared)
+    job = Job(best_of(query), shared)
     job.send([{"key": "a", "n": 5, "customer": "x", "at": 0}])
     job.send([{"key": "a", "n": 7, "customer": "hidden", "at": 1}])
     assert [each[1:4] for each in job.take()] == [
@@ -149,7 +142,7 @@ def test_window_gives_its_best_rows_once_and_late_records_are_sent_on(shared: Op
     query = best("customer AS key, w.start AS hour, place, n", "customer, w").replace(
         "FROM input", f"FROM (SELECT *, {HOUR} AS w FROM input)"
     )
-    job = Job(pipeline(query, "grace: 10 min\n  emit: on_close\n  late_to: late"), shared)
+    job = Job(best_of(query, "grace: 10 min\n  emit: on_close\n  late_to: late"), shared)
     job.send([{"customer": "b", "n": 1, "at": 5}, {"customer": "a", "n": 2, "at": 6}])
     job.send([{"customer": "a", "n": 4, "at": 69}, {"customer": "a", "n": 3, "at": 59}])
     job.send([{"customer": "a", "n": 1, "at": 8}])
@@ -172,19 +165,19 @@ def test_rows_that_were_kept_for_the_close_are_given_when_emit_is_changed(
 ) -> None:
     query = best("concat(key, '-', place) AS key, n", f"key, {HOUR}")
     kept = "grace: 10 min\n  emit: "
-    job = Job(pipeline(query, f"{kept}on_close"), shared)
+    job = Job(best_of(query, f"{kept}on_close"), shared)
     job.send([{"key": "a", "n": 9, "at": 5}, {"key": "a", "n": 7, "at": 6}])
     job.close()
-    job = Job(pipeline(query, f"{kept}on_update"), shared, job.stores)
+    job = Job(best_of(query, f"{kept}on_update"), shared, job.stores)
     job.send([{"key": "a", "n": 1, "at": 7}])
     assert [each[1:3] for each in job.take()] == [("a-1", {"n": 9}), ("a-2", {"n": 7})]
     job.close()
     # Then, only what changed meanwhile is given.
-    job = Job(pipeline(query, f"{kept}on_close"), shared, job.stores)
+    job = Job(best_of(query, f"{kept}on_close"), shared, job.stores)
     job.send([{"key": "a", "n": 8, "at": 8}])
     assert job.take() == []
     job.close()
-    job = Job(pipeline(query, f"{kept}on_update"), shared, job.stores)
+    job = Job(best_of(query, f"{kept}on_update"), shared, job.stores)
     job.send([{"key": "a", "n": 0, "at": 9}])
     assert [each[1:3] for each in job.take()] == [("a-2", {"n": 8})]
     job.close()
@@ -407,16 +400,16 @@ def test_rows_that_cannot_be_deleted_need_on_close(
     source = f"(SELECT *, {HOUR} AS w FROM input)"
     query = best(f"{select}, 1 AS x", "customer, w", f"WHERE {where}", source=source)
     assert opened(local, query).shape.loses_rows is loses_rows
-    Job(pipeline(query, "emit: on_close\n  grace: 1 h"), shared).close()
+    Job(best_of(query, "emit: on_close\n  grace: 1 h"), shared).close()
     if loses_rows:
         with pytest.raises(QueryError, match="its key must be deleted then: give a key that is"):
-            Job(pipeline(query), shared)
+            Job(best_of(query), shared)
 
 
 def test_window_that_is_not_in_partition_by_is_refused(shared: OpenedOnce) -> None:
     query = best(source=f"(SELECT *, {HOUR} AS w FROM input)")
     with pytest.raises(QueryError, match="must be one of the columns of GROUP BY, PARTITION BY or"):
-        Job(pipeline(query), shared)
+        Job(best_of(query), shared)
 
 
 def test_time_of_the_query_is_that_of_the_row(local: LocalQueries) -> None:

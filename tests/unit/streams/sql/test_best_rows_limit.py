@@ -6,8 +6,8 @@ import pytest
 
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
 from tests.tiers import long_but_the_first
-from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Result, columns_of
-from tests.unit.streams.sql.test_best_rows import HOUR, best, pipeline
+from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Result, best_of, columns_of
+from tests.unit.streams.sql.test_best_rows import HOUR, best
 
 pytestmark = pytest.mark.integration
 
@@ -17,7 +17,7 @@ GROUPS = ("customer", f"customer, {HOUR}")
 
 
 def query(limit: int, select: str = BY_PLACE, groups: str = "customer") -> str:
-    return pipeline(best(select, groups, f"WHERE place <= {limit}"))
+    return best_of(best(select, groups, f"WHERE place <= {limit}"))
 
 
 def given(results: list[Result]) -> dict[str | None, int | None]:

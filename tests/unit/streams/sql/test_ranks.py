@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from kafka_pipeline.streams.sql.local import LocalQueries
@@ -11,7 +9,7 @@ from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from kafka_pipeline.streams.sql.state_change import state_change
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.folding import SCHEMA, Folding, opened, records
-from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce
+from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, best_of
 
 pytestmark = pytest.mark.integration
 
@@ -32,13 +30,6 @@ def ranked(
     )
 
 
-def pipeline(query: str, more: str = "") -> str:
-    return (
-        "sinks: {late: late_records}\nprocessors:\n- id: Best\n  type: sql\n  format: json\n"
-        f"  schema: customer STRING, n INT\n  query: {json.dumps(query)}\n  to: [sink]\n  {more}\n"
-    )
-
-
 def row(customer: str, n: int, at: float, key: str = "a") -> dict[str, object]:
     return {"key": key, "customer": customer, "n": n, "at": at}
 
@@ -46,7 +37,7 @@ def row(customer: str, n: int, at: float, key: str = "a") -> dict[str, object]:
 def test_rows_that_tie_share_a_place_and_rows_that_lose_theirs_are_deleted(
     shared: OpenedOnce,
 ) -> None:
-    job = Job(pipeline(ranked()), shared)
+    job = Job(best_of(ranked()), shared)
     job.send([row("x", 5, 0), row("y", 7, 1), row("z", 5, 2)])
     assert [each[1:4] for each in job.take()] == [
         ("a-y", {"place": 1, "n": 7}, 2 * MINUTE_MS),
@@ -65,7 +56,7 @@ def test_rows_that_tie_share_a_place_and_rows_that_lose_theirs_are_deleted(
 
 
 def test_last_row_of_a_key_counts_and_one_that_was_hidden_comes_back(shared: OpenedOnce) -> None:
-    job = Job(pipeline(ranked("concat(key, '-', n) AS key, customer", limit="place = 1")), shared)
+    job = Job(best_of(ranked("concat(key, '-', n) AS key, customer", limit="place = 1")), shared)
     job.send([row("x", 5, 1), row("z", 5, 2)])
     assert [each[1:3] for each in job.take()] == [("a-5", {"customer": "z"})]
     # Between both: the last one stays.
@@ -76,7 +67,7 @@ def test_last_row_of_a_key_counts_and_one_that_was_hidden_comes_back(shared: Ope
 
 def test_hidden_row_comes_back_when_the_last_one_of_its_key_is_gone(shared: OpenedOnce) -> None:
     query = ranked("concat(key, '-', customer) AS key, n, place", limit="place <= 2")
-    job = Job(pipeline(query), shared)
+    job = Job(best_of(query), shared)
     job.send([row("x", 5, 1), row("x", 4, 2)])
     assert [each[1:3] for each in job.take()] == [("a-x", {"n": 4, "place": 2})]
     job.send([row("y", 6, 3)])
@@ -88,7 +79,7 @@ def test_hidden_row_comes_back_when_the_last_one_of_its_key_is_gone(shared: Open
 
 
 def test_dense_ranks_count_places_and_not_rows(shared: OpenedOnce) -> None:
-    job = Job(pipeline(ranked(function="dense_rank")), shared)
+    job = Job(best_of(ranked(function="dense_rank")), shared)
     job.send([row("x", 5, 0), row("y", 7, 1), row("z", 5, 2), row("v", 7, 3), row("w", 4, 4)])
     assert {each.key: each.value["place"] for each in job.take()} == {
         "a-y": 1,
@@ -108,7 +99,7 @@ def test_window_gives_all_rows_that_tie_once_and_late_records_do_not_count(
         "place = 1",
         source=f"(SELECT *, {HOUR} AS w FROM input)",
     )
-    job = Job(pipeline(query, "grace: 10 min\n  emit: on_close\n  late_to: late"), shared)
+    job = Job(best_of(query, "grace: 10 min\n  emit: on_close\n  late_to: late"), shared)
     job.send([row("x", 5, 1), row("y", 5, 2), row("z", 4, 3)])
     job.restart()
     job.send([row("v", 5, 69), row("w", 5, 59)])
@@ -129,10 +120,10 @@ def test_rows_that_were_kept_for_the_close_are_given_when_emit_is_changed(
 ) -> None:
     query = ranked(groups=f"key, {HOUR}", select="concat(key, customer, window.start) AS key, n")
     query = query.replace("SELECT *,", f"SELECT *, {HOUR},")
-    job = Job(pipeline(query, "grace: 10 min\n  emit: on_close"), shared)
+    job = Job(best_of(query, "grace: 10 min\n  emit: on_close"), shared)
     job.send([row("x", 9, 5), row("y", 9, 6)])
     job.close()
-    job = Job(pipeline(query, "grace: 10 min\n  emit: on_update"), shared, job.stores)
+    job = Job(best_of(query, "grace: 10 min\n  emit: on_update"), shared, job.stores)
     job.send([row("z", 1, 7)])
     assert [each.value["n"] for each in job.take()] == [9, 9]
     job.close()
@@ -141,7 +132,7 @@ def test_rows_that_were_kept_for_the_close_are_given_when_emit_is_changed(
 def test_rows_beyond_max_collected_reject_the_record_that_names_the_group(
     shared: OpenedOnce,
 ) -> None:
-    job = Job(pipeline(ranked(), "max_collected: 2\n  on_error: skip"), shared)
+    job = Job(best_of(ranked(), "max_collected: 2\n  on_error: skip"), shared)
     job.send([row("x", 5, 0), row("y", 5, 1)])
     job.send([row("z", 5, 2), row("v", 1, 3)])
     assert (job.skipped, len(job.take())) == (1, 2)
@@ -180,18 +171,18 @@ def test_rows_of_updates_need_a_key_of_their_own(
 ) -> None:
     query = ranked(select, groups)
     if is_known:
-        Job(pipeline(query), shared).close()
+        Job(best_of(query), shared).close()
         return
     with pytest.raises(QueryError, match=r"have one place in rank\(\), so the place does not tell"):
-        Job(pipeline(query), shared)
+        Job(best_of(query), shared)
 
 
 def test_key_may_be_made_of_an_expression_that_is_in_partition_by_too(shared: OpenedOnce) -> None:
     query = ranked("concat(c, n) AS key, place", "upper(customer)")
     query = query.replace("SELECT *,", "SELECT *, upper(customer) AS c,")
-    Job(pipeline(query), shared).close()
+    Job(best_of(query), shared).close()
     with pytest.raises(QueryError, match="so the place does not tell them apart"):
-        Job(pipeline(query.replace("BY upper", "BY lower")), shared)
+        Job(best_of(query.replace("BY upper", "BY lower")), shared)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +226,7 @@ def test_all_rows_of_a_group_are_numbered_and_a_row_in_between_moves_the_others(
     shared: OpenedOnce,
 ) -> None:
     query = ranked("concat(key, '-', place) AS key, customer", function="row_number", limit="true")
-    job = Job(pipeline(query), shared)
+    job = Job(best_of(query), shared)
     job.send([row("x", 5, 0), row("y", 7, 1), row("z", 5, 2)])
     assert [each[1:4] for each in job.take()] == [
         ("a-1", {"customer": "y"}, 2 * MINUTE_MS),
@@ -255,14 +246,14 @@ def test_all_rows_of_a_group_are_numbered_and_a_row_in_between_moves_the_others(
 @pytest.mark.long
 def test_number_that_names_no_row_needs_a_key_with_it(shared: OpenedOnce) -> None:
     for select in ("concat(key, '-', customer) AS key, place", "concat(key, place) AS key, n"):
-        Job(pipeline(ranked(select, function="row_number", limit="true")), shared).close()
+        Job(best_of(ranked(select, function="row_number", limit="true")), shared).close()
     with pytest.raises(QueryError, match="a row may move to another place, and the result with"):
-        Job(pipeline(ranked("key, place, n", function="row_number", limit="true")), shared)
+        Job(best_of(ranked("key, place, n", function="row_number", limit="true")), shared)
 
 
 def test_group_of_numbered_rows_has_a_limit_of_its_own(shared: OpenedOnce) -> None:
     query = ranked(function="row_number", limit="true")
-    job = Job(pipeline(query, "max_collected: 2\n  on_error: skip"), shared)
+    job = Job(best_of(query, "max_collected: 2\n  on_error: skip"), shared)
     job.send([row("x", 5, 0), row("y", 6, 1), row("z", 7, 2), row("z", 1, 3, key="b")])
     assert job.skipped == 1
     assert job.latest() == {

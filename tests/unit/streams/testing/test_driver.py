@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,7 +20,7 @@ from kafka_pipeline import (
     stores,
 )
 from kafka_pipeline.testing import ReadRecord, TopologyTestDriver
-from tests.unit.streams.nodes import Each, calling, chain, starting
+from tests.unit.streams.nodes import Each, calling, one, starting
 
 # KIP-28: counting words
 
@@ -214,11 +213,6 @@ def test_waiting_ends_when_both_topics_have_records() -> None:
 # Time
 
 
-def one(supplier: type[Processor] | type[BatchProcessor]) -> Topology:
-    group = chain(supplier)
-    return Topology(group.nodes, group.stores)
-
-
 def test_punctuations_by_stream_time_follow_the_records() -> None:
     fired: list[int] = []
     schedule = starting(lambda c: c.schedule(10, PunctuationType.STREAM_TIME, fired.append))
@@ -272,13 +266,6 @@ def test_records_without_a_timestamp_get_that_of_the_topic_or_of_the_wall_clock(
 
 
 # Topics
-
-
-@pytest.fixture
-def driver() -> Iterator[TopologyTestDriver]:
-    """Return a driver of a topology that passes records on."""
-    with TopologyTestDriver(one(Each), application_id="app") as driver:
-        yield driver
 
 
 def test_records_come_out_with_all_that_they_had(driver: TopologyTestDriver) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
 from kafka_pipeline import (
-    BatchProcessor,
     Processor,
     ProcessorContext,
     Record,
@@ -23,7 +21,7 @@ from kafka_pipeline import (
 from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.testing import TestInputTopic, TopologyTestDriver
-from tests.unit.streams.nodes import Each, chain, starting
+from tests.unit.streams.nodes import Each, one, starting
 
 
 class CountWords(Processor):
@@ -48,18 +46,6 @@ def counting() -> Topology:
     builder.add_state_store(stores.key_value("counts", serdes.string, serdes.int64), "count")
     builder.add_sink("words", "words", "count", key_serde=serdes.string, value_serde=serdes.int64)
     return builder.build()
-
-
-def one(supplier: type[Processor] | type[BatchProcessor]) -> Topology:
-    group = chain(supplier)
-    return Topology(group.nodes, group.stores)
-
-
-@pytest.fixture
-def driver() -> Iterator[TopologyTestDriver]:
-    """Return a driver of a topology that passes records on."""
-    with TopologyTestDriver(one(Each), application_id="app") as driver:
-        yield driver
 
 
 def test_what_a_processor_raises_comes_out_of_pipe_input_and_leaves_no_trace() -> None:
