@@ -60,7 +60,31 @@ class Views:
         self._has_ended = False
 
 
-class CommittedBytes(ABC):
+class OnlyRead(ABC):
+    """The half of `StoreBytes` that writes, where all writing is refused."""
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Refuse to write."""
+        self._refuse()
+
+    def put_many(self, changes: dict[bytes, bytes | None], latest: int | None = None) -> None:
+        """Refuse to write."""
+        self._refuse()
+
+    def drop_range(self, low: bytes, high: bytes | None) -> None:
+        """Refuse to forget entries."""
+        self._refuse()
+
+    def expect_no_reads(self) -> None:
+        """Do nothing: there is no cache."""
+        return
+
+    @abstractmethod
+    def _refuse(self) -> NoReturn:
+        """Raise `StateStoreError`."""
+
+
+class CommittedBytes(OnlyRead):
     """A view of what a store has committed: `StoreBytes` that can only be read.
 
     Use it in a `with` statement, on one thread. Nothing of the open transaction is in it. Methods
@@ -76,7 +100,7 @@ class CommittedBytes(ABC):
 
         `times` are the largest timestamp committed, and the time by which entries have expired.
         """
-        self.max_timestamp, self.expiry_time = self.committed_timestamp, _ = times
+        self.max_timestamp, self.expiry_time = times
         self.committed_expiry_time = self.expiry_time
         self._views = views
         self._left = most_entries
@@ -123,22 +147,6 @@ class CommittedBytes(ABC):
 
     def approximate_num_entries(self) -> int:
         """Refuse: a view does not count entries."""
-        self._refuse()
-
-    def put(self, key: bytes, value: bytes | None) -> None:
-        """Refuse to write."""
-        self._refuse()
-
-    def put_many(self, changes: dict[bytes, bytes | None], latest: int | None = None) -> None:
-        """Refuse to write."""
-        self._refuse()
-
-    def expect_no_reads(self) -> None:
-        """Do nothing: there is no cache."""
-        return
-
-    def drop_range(self, low: bytes, high: bytes | None) -> None:
-        """Refuse to forget entries."""
         self._refuse()
 
     @abstractmethod

@@ -219,7 +219,7 @@ def _segments(builder: StoreBuilder[Any, Any], view: CommittedBytes) -> list[byt
     if builder.family not in ("window", "session"):
         return [b""]
     length = segment_ms(builder.options["retention_ms"])
-    first, last = _live_from(builder, view) // length, view.committed_timestamp // length
+    first, last = _live_from(builder, view) // length, view.max_timestamp // length
     return [pack_time(number) for number in range(first, last + 1)]
 
 

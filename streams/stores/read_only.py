@@ -7,12 +7,13 @@ from threading import Lock
 from typing import NoReturn
 
 from kafka_pipeline.streams.errors import StateStoreError
-from kafka_pipeline.streams.stores.bytes_store import BytesStore, Changes, Entry
+from kafka_pipeline.streams.stores.bytes_store import BytesStore, Entry
+from kafka_pipeline.streams.stores.committed import OnlyRead
 from kafka_pipeline.streams.stores.iterators import StoreIterator
 from kafka_pipeline.streams.stores.rocksdb_directory import StoreCorruptedError
 
 
-class ReadOnlyBytes:
+class ReadOnlyBytes(OnlyRead):
     """The bytes of a global store, for everyone but the processor that fills the store.
 
     The writer holds `lock` during a change; each read takes the lock for a moment. As with every
@@ -34,11 +35,6 @@ class ReadOnlyBytes:
     def max_timestamp(self) -> int:
         """The largest timestamp of a key that was ever written."""
         return self._store.max_timestamp
-
-    @property
-    def committed_timestamp(self) -> int:
-        """The same as `max_timestamp`: the writes that readers see are committed."""
-        return self._store.committed_timestamp
 
     @property
     def expiry_time(self) -> int:
@@ -85,21 +81,6 @@ class ReadOnlyBytes:
         with self._lock:
             self._require_open()
             return self._store.range(low, high)
-
-    def put(self, key: bytes, value: bytes | None) -> None:
-        """Refuse to write."""
-        self._refuse()
-
-    def put_many(self, changes: Changes, latest: int | None = None) -> None:
-        """Refuse to write."""
-        self._refuse()
-
-    def expect_no_reads(self) -> None:
-        """Do nothing: there is no cache."""
-
-    def drop_range(self, low: bytes, high: bytes | None) -> None:
-        """Refuse to forget entries."""
-        self._refuse()
 
     def _read(self, entries: StoreIterator[Entry]) -> Iterator[Entry]:
         while True:
