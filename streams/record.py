@@ -166,3 +166,14 @@ def items_of(column: Sequence[Any]) -> Sequence[Any]:
     """Return the items of a column, even from Arrow or NumPy, as plain Python values."""
     to_list = getattr(column, "to_pylist", None) or getattr(column, "tolist", None)
     return to_list() if to_list else column
+
+
+def in_columns(records: Sequence[Record]) -> Batch:
+    """Return a batch of these records."""
+    has_headers = any(record.headers for record in records)
+    return Batch(
+        [record.key for record in records],
+        [record.value for record in records],
+        [record.timestamp for record in records],
+        [record.headers or None for record in records] if has_headers else None,
+    )

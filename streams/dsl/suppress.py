@@ -29,7 +29,7 @@ from kafka_pipeline.streams.event_time.step_time import (
     times_store_name,
 )
 from kafka_pipeline.streams.processor import ProcessorContext
-from kafka_pipeline.streams.record import Batch, Headers, Record, items_of
+from kafka_pipeline.streams.record import Batch, Headers, Record, in_columns, items_of
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import KeyValueStore, ValueAndTimestamp, key_value
 
@@ -242,14 +242,8 @@ class Suppressor(EitherWay, FollowsTime):
         self._write()
         self._time.see(max(items_of(batch.timestamps)))
         if due:
-            results = Batch(
-                [each.key for each in due],
-                [each.value for each in due],
-                [each.timestamp for each in due],
-                [each.headers for each in due] if any(each.headers for each in due) else None,
-            )
             with self._time.own_clocks():
-                self.context.forward(results)
+                self.context.forward(in_columns(due))
 
     def process_record(self, record: Record) -> None:
         self._catch_up()

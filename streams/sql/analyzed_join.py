@@ -192,35 +192,31 @@ def joined_query(
     rdd_ids = _inputs_of_sides(join, inputs)
     for side, rdd_id in zip(items(join.children()), rdd_ids, strict=True):
         require_narrow(side, rdd_id)
-    equal = list[tuple[Any, Any]]()
+    equal, bounds, regular = list[tuple[Any, Any]](), None, None
     left, right = (inputs[rdd_id].lower() for rdd_id in rdd_ids)
     if joined_by == "columns":
         equal, others = _read_equal(join, demanded)
         regular = RegularJoinSpec(only=only, stage="pairs")
-        spec = JoinSpec(
-            left=left, right=right, keeps=keeps, before_ms=0, after_ms=0, regular=regular
-        )
     elif joined_by is not None:
         _, others = _read_condition(join, demanded, rdd_ids, has_bounds=False)
         also_by_columns = joined_by == "key and columns"
         if also_by_columns:
             equal, others, _ = _split_equal(join, others)
-        spec = JoinSpec(
-            left=left,
-            right=right,
-            keeps=keeps,
-            before_ms=0,
-            after_ms=0,
-            regular=RegularJoinSpec(only=only, also_by_columns=also_by_columns),
-        )
+        regular = RegularJoinSpec(only=only, also_by_columns=also_by_columns)
     else:
         comparisons, others = _read_condition(join, demanded, rdd_ids, has_bounds=True)
         bounds = bounds_of(comparisons)
         if bounds is None or only is not None:
             raise QueryError(f"for Spark, the join has no bounds: write them as in {EXAMPLE}")
-        spec = JoinSpec(
-            left=left, right=right, keeps=keeps, before_ms=bounds[0], after_ms=bounds[1]
-        )
+    before_ms, after_ms = bounds or (0, 0)
+    spec = JoinSpec(
+        left=left,
+        right=right,
+        keeps=keeps,
+        before_ms=before_ms,
+        after_ms=after_ms,
+        regular=regular,
+    )
     above, used = _without_unused(above, analyzed, make)
     for demand in others:
         used |= _read_by(demand)

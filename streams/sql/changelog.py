@@ -13,7 +13,7 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.streams.clocks import clocks_by_time
 from kafka_pipeline.streams.dsl.stateless import selected
 from kafka_pipeline.streams.processor import ProcessorContext
-from kafka_pipeline.streams.record import Batch, Record, items_of
+from kafka_pipeline.streams.record import Batch, Record, in_columns, items_of
 from kafka_pipeline.streams.sql.columns import batch_of, moments
 from kafka_pipeline.streams.sql.join_records import Mask
 from kafka_pipeline.streams.sql.json_values import have_same_fields
@@ -180,12 +180,7 @@ class PassingProcessor(SparkProcessor):
             if number not in rows and key is not None:
                 rows[number] = [Record(key, None, times[number])]
         made = [each for number in sorted(rows) for each in rows[number]]
-        passed = Batch(
-            [each.key for each in made],
-            [each.value for each in made],
-            [each.timestamp for each in made],
-            None if given.headers is None else [each.headers or None for each in made],
-        )
+        passed = in_columns(made)
         passed.clocks = clocks_by_time(batch, passed.timestamps)
         return passed
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from kafka_pipeline.common.pipelines.specs import JoinSpec
 from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.processor import ProcessorContext
-from kafka_pipeline.streams.record import Batch, Record
+from kafka_pipeline.streams.record import Batch, Record, in_columns
 from kafka_pipeline.streams.sql.changing_join_state import ChangingJoinState, SignedEntry
 from kafka_pipeline.streams.sql.columns import batch_of
 from kafka_pipeline.streams.sql.join_records import Row
@@ -87,9 +87,4 @@ def _last(results: pa.Table, entries: Sequence[SignedEntry], times: Sequence[int
         last.pop(result.key, None)
         last[result.key] = result
     made = [each for key, each in last.items() if each.value is not None or not is_new[key]]
-    return Batch(
-        [each.key for each in made],
-        [each.value for each in made],
-        [each.timestamp for each in made],
-        None if given.headers is None else [each.headers or None for each in made],
-    )
+    return in_columns(made)

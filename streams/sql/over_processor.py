@@ -141,9 +141,7 @@ class OverRowsProcessor(OverStageProcessor):
             return
         times = [Row.of(each).time for each in rows]
         clocks = clocks_by_time(batch, times)
-        sent = Batch([*groups], [*self.codec.marked(rows)], times)
-        if clocks is not None:
-            sent.clocks = clocks
+        sent = Batch([*groups], [*self.codec.marked(rows)], times, clocks=clocks)
         self.context.forward(sent, OVER_TOPIC)
 
 

@@ -24,7 +24,7 @@ from kafka_pipeline.streams.sql.messages import is_mistake, one_line, without_va
 from kafka_pipeline.streams.sql.output import require_plain_types
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
 
-ROWS_IN_MEMORY = {"spark.sql.execution.arrow.localRelationThreshold": str(2**40)}
+_ROWS_IN_MEMORY = ("spark.sql.execution.arrow.localRelationThreshold", str(2**40))
 """Settings of sessions whose DataFrames hold their rows, so that a join needs no Spark job."""
 
 STRICT = {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
@@ -56,8 +56,7 @@ class Tables:
         if the cause may be temporary, such as a database that does not answer.
         """
         self._session = new_session(session)
-        for name, value in ROWS_IN_MEMORY.items():
-            self._session.conf.set(name, value)
+        self._session.conf.set(*_ROWS_IN_MEMORY)
         self._specs = specs
         self._opened = opened
         self.rows = Rows(0, {name: self._read(name) for name in specs})
@@ -174,8 +173,7 @@ class GlobalRows:
     def __init__(self, session: SparkSession, spec: QuerySpec) -> None:
         """Begin with empty tables."""
         self._session = new_session(session)
-        for name, value in ROWS_IN_MEMORY.items():
-            self._session.conf.set(name, value)
+        self._session.conf.set(*_ROWS_IN_MEMORY)
         self._schemas = spec.global_tables
         self._version = 0
         empty = lookup_schema(spec.format).empty_table()
