@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -88,8 +89,8 @@ class _Screen:
 
 def read_top(config: Config) -> RenderableType:
     """Return one view, after two heartbeats at least; raises as `read_status`."""
-    watcher, view = ClusterWatcher(config), TopView(False, config.heartbeat_interval_ms)
-    try:
+    view = TopView(False, config.heartbeat_interval_ms)
+    with closing(ClusterWatcher(config)) as watcher:
         watcher.read_until_fresh()
         wait_s = max(_BEATS * config.heartbeat_interval_ms / 1000, _LEAST_S)
         until_s = time.monotonic() + wait_s
@@ -97,8 +98,6 @@ def read_top(config: Config) -> RenderableType:
             view.update(watcher.status())
             watcher.read(_READ_S)
         return view.update(watcher.status())
-    finally:
-        watcher.close()
 
 
 def _order(figures: Figures) -> tuple[bool, int, int, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
@@ -26,12 +27,9 @@ def read_status(config: Config) -> ClusterStatus:
     1.5 heartbeat intervals, or 3.5 if no daemon sends heartbeats any more. Raises
     `UnavailableError` if the brokers do not answer.
     """
-    watcher = ClusterWatcher(config)
-    try:
+    with closing(ClusterWatcher(config)) as watcher:
         watcher.read_until_fresh()
         return watcher.status()
-    finally:
-        watcher.close()
 
 
 class ClusterWatcher:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 
 from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.config.config import Config
@@ -41,31 +42,31 @@ def follow(
     Ctrl-C.
     """
     deadline_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
-    reader, watcher = DeploymentReader(config, admin), ClusterWatcher(config)
     said = ""
-    try:
-        while True:
-            reader.read(0)
-            watcher.read(_LOOK_S)
-            is_done, line = _progress(reader.deployment, watcher.status(), number)
-            if line != said:
-                say(line)
-                said = line
-            if is_done:
-                return
-            if text := _held_up(config, admin, reader.deployment, watcher.status()):
-                raise PipelineError(text)
-            if time.monotonic() >= deadline_s:
-                raise UnavailableError(
-                    "the change is not complete in time; the JobManager goes on with it: see "
-                    "`pipeline status` and `pipeline versions`"
-                )
-    except KeyboardInterrupt:
-        say("the JobManager goes on with it: see `pipeline status` and `pipeline versions`")
-        raise
-    finally:
-        reader.close()
-        watcher.close()
+    with (
+        closing(DeploymentReader(config, admin)) as reader,
+        closing(ClusterWatcher(config)) as watcher,
+    ):
+        try:
+            while True:
+                reader.read(0)
+                watcher.read(_LOOK_S)
+                is_done, line = _progress(reader.deployment, watcher.status(), number)
+                if line != said:
+                    say(line)
+                    said = line
+                if is_done:
+                    return
+                if text := _held_up(config, admin, reader.deployment, watcher.status()):
+                    raise PipelineError(text)
+                if time.monotonic() >= deadline_s:
+                    raise UnavailableError(
+                        "the change is not complete in time; the JobManager goes on with it: see "
+                        "`pipeline status` and `pipeline versions`"
+                    )
+        except KeyboardInterrupt:
+            say("the JobManager goes on with it: see `pipeline status` and `pipeline versions`")
+            raise
 
 
 def _progress(deployment: Deployment, status: ClusterStatus, number: int) -> tuple[bool, str]:

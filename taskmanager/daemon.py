@@ -335,11 +335,8 @@ class TaskManagerDaemon:
                 self._exit = command
 
     def _launch(self, thread: int) -> None:
-        # On a cluster, the archive contains the code of python_path, whose folders exist only here.
-        is_local = self._config.spark.is_local
         # Workers run user code, and must not use control topics.
-        config = replace(self._config, control_key=None)
-        config = config if is_local else replace(config, python_path=())
+        config = replace(self._config.for_executors, control_key=None)
         host = self._spark.driver_host
         settings = ThreadSettings(
             config,
@@ -348,7 +345,7 @@ class TaskManagerDaemon:
             (host, self._channel.port),
             self._channel.authkey,
             (host, self._queries.port),
-            RUNNING_VERSION if is_local else "",
+            RUNNING_VERSION if config.spark.is_local else "",
         )
         tasks = [task for task, owner in self._state.tasks.items() if owner == thread]
 

@@ -145,6 +145,14 @@ class Config:
         """The names of the job's topics, groups and transactional ids."""
         return TopicNames(self.job_name, self.source_topic, self.sink_topic)
 
+    @property
+    def for_executors(self) -> Config:
+        """What Spark's executors get: on a cluster, without `python_path`.
+
+        Its content is shipped; its folders exist on this host only.
+        """
+        return self if self.spark.is_local else replace(self, python_path=())
+
 
 def load_config(path: Path, wrong_kafka_setting: SettingProblem | None = None) -> Config:
     """Return the checked contents of a config.yaml, with references replaced by their values.

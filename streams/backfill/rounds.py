@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from kafka_pipeline.streams.backfill.runner import Runner
 from kafka_pipeline.streams.backfill.stage import Round, StageTask, Topics
 from kafka_pipeline.streams.backfill.tasks import Done, remove_unfinished, require_runs
 from kafka_pipeline.streams.backfill.work import held, read_json, write_json
-from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.units import valued
 
 Reach = Mapping[str, Mapping[str, Sequence[int]]]
@@ -58,9 +57,7 @@ class Rounds:
 
     def __init__(self, plan: RoundsPlan, folder: Path, starts: Reach, runner: Runner) -> None:
         self._plan = plan
-        # On a cluster, the content of python_path is shipped; its folders exist on this host only.
-        config = plan.config
-        self._config = config if config.spark.is_local else replace(config, python_path=())
+        self._config = plan.config.for_executors
         self._folder = folder
         self._runner = runner
         about = read_json(folder / _ABOUT)
@@ -197,9 +194,7 @@ class Rounds:
                     round=Round(before, ranges, self._plan.internal, clocks, reached),
                 )
             )
-        if kind_of(stage[0].spec).needs_spark:
-            return self._runner.do_here(stage[0].name, tasks, None)
-        return self._runner.do(stage[0].name, tasks, None)
+        return self._runner.do_stage(tasks, None)
 
     def _task_folder(self, number: int, replica: ProcessorReplica) -> Path:
         return self._round_folder(number) / f"stage-{replica.name}" / str(replica.task)

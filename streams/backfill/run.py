@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +25,6 @@ from kafka_pipeline.streams.backfill.runner import Jobs, Runner, shown_progress
 from kafka_pipeline.streams.backfill.stage import Input, StageTask, Topics
 from kafka_pipeline.streams.backfill.tasks import BackfillTask, Done
 from kafka_pipeline.streams.backfill.work import Work, opened, translated
-from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.units import valued
 
 
@@ -104,9 +103,7 @@ class _Backfill:
 
     def __init__(self, plan: BackfillPlan, work: Work, runner: Runner) -> None:
         self._plan = plan
-        # On a cluster, the content of python_path is shipped; its folders exist on this host only.
-        config = plan.config
-        self._config = config if config.spark.is_local else replace(config, python_path=())
+        self._config = plan.config.for_executors
         self._work = work
         self._runner = runner
 
@@ -190,9 +187,7 @@ class _Backfill:
         ]
         inputs = {topic for replica in stage for topic in replica.in_topics}
         total = sum(self._runner.written.get(topic, 0) for topic in inputs)
-        if kind_of(stage[0].spec).needs_spark:
-            return self._runner.do_here(name, tasks, total)
-        return self._runner.do(name, tasks, total)
+        return self._runner.do_stage(tasks, total)
 
     def _write(self, topics: Topics, limits: Mapping[str, TopicLimits]) -> dict[str, int]:
         """Write all results; return how many records each topic got."""

@@ -27,6 +27,7 @@ from kafka_pipeline.streams.backfill import tasks as bounded
 from kafka_pipeline.streams.backfill.outputs import runs_of
 from kafka_pipeline.streams.backfill.stage import Input, StageTask
 from kafka_pipeline.streams.backfill.tasks import BackfillTask, Done, Failed, Workspace
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.sql.spec import Queries
 
 _LOOK_INTERVAL_S = 0.25
@@ -101,10 +102,14 @@ class Runner:
         self.folders += [task.folder for task in tasks]
         return done
 
-    def do_here(self, name: str, tasks: Sequence[StageTask], total: int | None) -> list[Done]:
-        """Do the same with tasks whose queries run on the Spark session of this process."""
+    def do_stage(self, tasks: Sequence[StageTask], total: int | None) -> list[Done]:
+        """Do the same with the tasks of a processor; queries run on Spark in this process."""
+        replica = tasks[0].replica
+        if not kind_of(replica.spec).needs_spark:
+            return self.do(replica.name, tasks, total)
         queries = self._jobs.queries()
-        return self.do(name, [_Here(task, queries, self._stopping) for task in tasks], total)
+        here = [_Here(task, queries, self._stopping) for task in tasks]
+        return self.do(replica.name, here, total)
 
     def _watched(
         self, bar: TaskID, name: str, tasks: Sequence[BackfillTask], before: int

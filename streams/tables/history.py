@@ -8,7 +8,7 @@ and compact it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -200,11 +200,8 @@ def _of_dataset(
 
 def _iceberg(spec: HistorySpec, application: str, partition: int) -> _Snapshot:
     conditions = import_module("pyiceberg.expressions")
-    catalog = open_catalog(spec.catalog)
-    try:
+    with closing(open_catalog(spec.catalog)) as catalog:
         table = catalog.load_table(spec.table)
-    finally:
-        catalog.close()
     names = spec.record_columns
     found = table.properties.get(f"{ICEBERG_POSITION}{application}")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -83,19 +84,13 @@ class QueryForm(ABC):
 
     def try_out(self, query: QuerySpec, queries: Queries) -> None:
         """Raise `QueryError` if Spark cannot run the query as it was planned."""
-        opened = self.opened(query, queries)
-        try:
+        with closing(self.opened(query, queries)) as opened:
             self.require_as_planned(opened)
-        finally:
-            opened.close()
 
     def content(self, query: QuerySpec, queries: Queries) -> str:
         """Return what Spark says that the query keeps."""
-        opened = self.opened(query, queries)
-        try:
+        with closing(self.opened(query, queries)) as opened:
             return self.content_of(opened)
-        finally:
-            opened.close()
 
 
 def form_of(spec: SqlSpec) -> QueryForm | None:

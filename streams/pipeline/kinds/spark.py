@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar
@@ -281,11 +282,8 @@ class Spark(Kind[Q]):
             return
         from kafka_pipeline.streams.sql.declared_groups import require_as_planned
 
-        opened = queries.open_aggregation(query)
-        try:
+        with closing(queries.open_aggregation(query)) as opened:
             require_as_planned(opened.shape, spec.grouping, query.function)
-        finally:
-            opened.close()
 
     def kept_for(self, spec: Q) -> str:
         """Return text that is the same for specs that keep the same content; "" if none is kept."""
@@ -307,11 +305,8 @@ class Spark(Kind[Q]):
         from kafka_pipeline.streams.sql.state_shape import ROUTES
 
         assert spec.grouping is not None, "it keeps something"
-        opened = queries.open_aggregation(self.query(spec))
-        try:
+        with closing(queries.open_aggregation(self.query(spec))) as opened:
             return kept_content(opened.shape, ROUTES[spec.grouping.stage])
-        finally:
-            opened.close()
 
     def change(self, spec: Q, kept: str, content: str) -> StateChange:
         """Compare a content that was kept with that of the spec."""
