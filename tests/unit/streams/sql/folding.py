@@ -28,6 +28,7 @@ from kafka_pipeline.streams.sql.state_shape import (
     StateShape,
 )
 from kafka_pipeline.streams.sql.state_stores import DISTINCT, state_stores
+from tests.unit.streams.sql.grouped_job import columns_of
 
 SCHEMA = "customer STRING, amount DOUBLE, n INT, price DECIMAL(10, 2), tags ARRAY<STRING>"
 MINUTE_US = 60_000_000
@@ -192,3 +193,17 @@ def _collected(found: DataFrame) -> list[tuple[bytes | None, Any, int]]:
     key = F.col("key") if "key" in found.columns else F.lit(None)
     rows = found.select(key.cast("string").cast("binary"), value, "last time").collect()
     return [(key and bytes(key), json.loads(text), last) for key, text, last in rows]
+
+
+def make_view(topic: str, rows: Sequence[Row], schema: str) -> None:
+    """Give Spark all records of a topic, whose values are JSON, as a view."""
+    session = SparkSession(SparkContext._active_spark_context)  # type: ignore[arg-type]
+    keys, values, times = columns_of(rows)
+    text = [
+        (None if k is None else k.decode(), None if v is None else v.decode(), t)
+        for k, v, t in zip(keys, values, times, strict=True)
+    ]
+    frame = session.createDataFrame(text, "key STRING, value STRING, at BIGINT")
+    parsed = F.from_json("value", schema).alias("v")
+    frame = frame.select("key", F.timestamp_millis("at").alias("timestamp"), parsed)
+    frame.select("key", "timestamp", "v.*").createOrReplaceTempView(topic)

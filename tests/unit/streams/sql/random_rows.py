@@ -49,6 +49,29 @@ def run(job: Job, rows: list[Row], chance: random.Random) -> None:
             job.restart()
 
 
+def final(job: Job) -> dict[str | None, Any]:
+    """Return the last value and its time of each key whose result was not deleted."""
+    table = {each.key: (each.value, each.timestamp) for each in job.take()}
+    return {key: (rounded(value), at) for key, (value, at) in table.items() if value is not None}
+
+
+def closed(job: Job, rows: list[Row], chance: random.Random, seed: int) -> dict[str | None, Any]:
+    """Run the rows, and close all windows; return the value and the time of each result."""
+    run(job, rows, chance)
+    job.send([{"key": "x", "customer": "a", "n": 0, "at": 10_000}])
+    results = job.take()
+    found = {each.key: (rounded(each.value), each.timestamp) for each in results}
+    assert len(found) == len(results), f"seed {seed}: each row is given once"
+    return found
+
+
+def by_key(found: list[tuple[bytes | None, Any, int]]) -> dict[str | None, Any]:
+    """Return the same by key as Spark gives for all records at once."""
+    return {
+        None if key is None else key.decode(): (rounded(value), time) for key, value, time in found
+    }
+
+
 def table_of(rows: list[Row]) -> Any:
     """Return the rows that are JSON, as Spark takes them."""
     right = [row for row in rows if "raw" not in row]

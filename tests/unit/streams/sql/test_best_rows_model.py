@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +14,8 @@ from tests.unit.streams.sql.folding import SCHEMA, Folding, all_at_once, frame_a
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row
 from tests.unit.streams.sql.random_rows import (
     GRACE_MIN,
+    by_key,
+    closed,
     pipeline,
     random_rows,
     rounded,
@@ -67,12 +68,6 @@ def of_engine(query: str, source: str) -> str:
     return query.format(records=source, **dict.fromkeys(names, ""))
 
 
-def rows_of(found: list[tuple[bytes | None, Any, int]]) -> dict[str | None, Any]:
-    return {
-        None if key is None else key.decode(): (rounded(value), time) for key, value, time in found
-    }
-
-
 def expected(query: str, source: str, groups: str, table: Any) -> dict[str | None, Any]:
     """Return the value and the time of each key that Spark gives for all records at once."""
     last = f", unix_millis(max(timestamp) OVER (PARTITION BY {groups})) AS `last time`"
@@ -80,7 +75,7 @@ def expected(query: str, source: str, groups: str, table: Any) -> dict[str | Non
     text = query.format(records=source, ties=ties, last=last, last_2=", `last time`")
     found = all_at_once(text, table)
     assert len({key for key, _, _ in found}) == len(found), "each row has a key of its own"
-    return rows_of(found)
+    return by_key(found)
 
 
 @pytest.mark.parametrize("order", long_but_the_first(ORDERS))
@@ -97,7 +92,7 @@ def test_rows_are_in_the_order_of_spark(local: LocalQueries, seeds: list[int], o
             size = chance.choice([1, 5, 30])
             folding.add(table.slice(start, size))
             start += size
-        found = rows_of(folding.results())
+        found = by_key(folding.results())
         assert found == expected(query, "input", "key", table), f"seed {seed}"
 
 
@@ -172,7 +167,7 @@ def test_a_function_ends_with_the_best_of_all_records(
         rows = random_rows(chance, spread=100)
         job = Job(text, shared)
         run(job, rows, chance)
-        wanted = rows_of(frame_at_once(best_of, table_of(rows), slide=slide, ties=True))
+        wanted = by_key(frame_at_once(best_of, table_of(rows), slide=slide, ties=True))
         found = {key: rounded(value) for key, value in job.latest().items()}
         assert found == {key: value for key, (value, _) in wanted.items()}, f"seed {seed}"
         job.close()
@@ -193,11 +188,7 @@ def test_each_window_is_emitted_once_with_the_best_of_its_records(
         in_time, late = without_late(rows, with_rejected=group == "customer")
         more = f"grace: {GRACE_MIN} min\n  emit: on_close"
         job = Job(pipeline(of_engine(query, source), more), shared)
-        run(job, rows, chance)
-        job.send([{"key": "x", "customer": "a", "n": 0, "at": 10_000}])
-        results = job.take()
-        assert max(Counter(each.key for each in results).values()) == 1, f"seed {seed}"
-        found = {each.key: (rounded(each.value), each.timestamp) for each in results}
+        found = closed(job, rows, chance, seed)
         assert found == expected(query, source, groups, table_of(in_time)), f"seed {seed}"
         assert job.dropped["expired"] == late > 0, f"seed {seed}"
         job.close()

@@ -19,6 +19,9 @@ from tests.unit.streams.sql.folding import SCHEMA, frame_at_once
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row
 from tests.unit.streams.sql.random_rows import (
     GRACE_MIN,
+    by_key,
+    closed,
+    final,
     random_rows,
     rounded,
     run,
@@ -55,10 +58,7 @@ def pipeline(
 def expected(
     function: Callable[..., DataFrame], rows: list[Row], **config: str
 ) -> dict[str | None, Any]:
-    found = frame_at_once(function, table_of(rows), last=True, **config)
-    return {
-        None if key is None else key.decode(): (rounded(value), last) for key, value, last in found
-    }
+    return by_key(frame_at_once(function, table_of(rows), last=True, **config))
 
 
 @pytest.mark.parametrize(("function", "group_by"), long_but_the_first(FRAMES))
@@ -70,14 +70,9 @@ def test_updates_end_with_what_all_records_at_once_give(
         rows = random_rows(chance, spread=100)
         job = Job(pipeline(function, group_by), shared)
         run(job, rows, chance)
-        table: dict[str | None, Any] = {}
-        for result in job.take():
-            # A key whose window has no result any more is deleted.
-            value = None if result.value is None else (rounded(result.value), result.timestamp)
-            table[result.key] = value
+        found = final(job)
         bad = sum("raw" in row for row in rows)
         assert (job.skipped, job.dropped) == (bad, {}), f"seed {seed}"
-        found = {key: value for key, value in table.items() if value is not None}
         wanted = expected(function, rows)
         assert wanted, f"seed {seed}: nothing is compared"
         assert found == wanted, f"seed {seed}"
@@ -97,11 +92,7 @@ def test_each_window_is_emitted_once_with_the_records_that_came_in_time(
         more = f"grace: {GRACE_MIN} min\n  emit: on_close"
         text = pipeline(frames.hourly, f"{{{group_by}window: 1 h}}", more, group=group)
         job = Job(text, shared)
-        run(job, rows, chance)
-        job.send([{"key": "x", "customer": "a", "n": 0, "at": 10_000}])
-        results = job.take()
-        assert max(Counter(each.key for each in results).values()) == 1, f"seed {seed}"
-        found = {each.key: (rounded(each.value), each.timestamp) for each in results}
+        found = closed(job, rows, chance, seed)
         assert found == expected(frames.hourly, in_time, group=group), f"seed {seed}"
         assert job.dropped["expired"] == late, f"seed {seed}"
         assert late > 0

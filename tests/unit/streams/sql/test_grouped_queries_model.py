@@ -16,6 +16,9 @@ from tests.unit.streams.sql.folding import all_at_once
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row
 from tests.unit.streams.sql.random_rows import (
     GRACE_MIN,
+    by_key,
+    closed,
+    final,
     pipeline,
     random_rows,
     rounded,
@@ -57,10 +60,7 @@ QUERIES = [
 
 
 def expected(query: str, rows: list[Row]) -> dict[str | None, Any]:
-    found = all_at_once(query, table_of(rows))
-    return {
-        None if key is None else key.decode(): (rounded(value), last) for key, value, last in found
-    }
+    return by_key(all_at_once(query, table_of(rows)))
 
 
 @pytest.mark.parametrize("query", long_but_the_first(QUERIES))
@@ -72,14 +72,9 @@ def test_updates_end_with_what_all_records_at_once_give(
         rows = random_rows(chance, spread=100)
         job = Job(pipeline(query, ""), shared)
         run(job, rows, chance)
-        table: dict[str | None, Any] = {}
-        for result in job.take():
-            # A key whose window has no result any more is deleted.
-            value = None if result.value is None else (rounded(result.value), result.timestamp)
-            table[result.key] = value
+        found = final(job)
         bad = sum("raw" in row for row in rows)
         assert (job.skipped, job.dropped) == (bad, {}), f"seed {seed}"
-        found = {key: value for key, value in table.items() if value is not None}
         assert found == expected(query, rows), f"seed {seed}"
         job.close()
 
@@ -128,13 +123,8 @@ def test_each_window_is_emitted_once_with_the_records_that_came_in_time(
         rows = random_rows(chance, spread=50)
         # In front of a topic, time is that of the task.
         in_time, late = without_late(rows, with_rejected=group == "customer")
-        last = {"key": "x", "customer": "a", "n": 0, "at": 10_000}
         job = Job(pipeline(query, f"grace: {GRACE_MIN} min\n  emit: on_close"), shared)
-        run(job, rows, chance)
-        job.send([last])
-        results = job.take()
-        assert max(Counter(each.key for each in results).values()) == 1, f"seed {seed}"
-        found = {each.key: (rounded(each.value), each.timestamp) for each in results}
+        found = closed(job, rows, chance, seed)
         assert found == expected(query, in_time), f"seed {seed}"
         assert job.dropped["expired"] == late, f"seed {seed}"
         assert late > 0

@@ -18,10 +18,10 @@ from tests.unit.streams.sql.test_topic_tables_model import (
     JOINS,
     SIZE,
     TABLE_SCHEMA,
-    in_turns,
     is_taken,
     pipeline,
     random_rows,
+    send,
 )
 
 pytestmark = pytest.mark.integration
@@ -157,16 +157,8 @@ def test_a_record_sees_the_row_of_its_own_time(
 ) -> None:
     for seed in seeds:
         chance = random.Random(f"{seed} {name}")
-        left = late_rows(chance)
         job, model = Job(with_history(pipeline(ALL[name])), shared), Model()
-        while any(left.values()):
-            part = {topic: chance.randint(0, 20) for topic in left}
-            now = {topic: each[: part[topic]] for topic, each in left.items()}
-            left = {topic: each[part[topic] :] for topic, each in left.items()}
-            job.send_together(now)
-            model.add(in_turns(now))
-            if chance.random() < 0.3:
-                job.restart()
+        send(job, model.add, late_rows(chance), chance)
         table = model.tables["customers"]
         assert job.dropped["expired"] == table.dropped > 0, f"seed {seed}"
         assert table.former > 0, f"seed {seed}"

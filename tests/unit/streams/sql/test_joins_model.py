@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from tests.tiers import long_but_the_first
-from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Result, Row, columns_of
+from tests.unit.streams.sql.folding import make_view
+from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Result, Row
 from tests.unit.streams.sql.join_pipeline import pipeline
 
 pytestmark = pytest.mark.integration
@@ -121,22 +121,9 @@ def in_order(parts: dict[str, list[Row]]) -> list[tuple[str, Row]]:
     return ordered
 
 
-def view(topic: str, rows: list[Row]) -> None:
-    session = SparkSession(SparkContext._active_spark_context)  # type: ignore[arg-type]
-    keys, values, times = columns_of(rows)
-    text = [
-        (None if k is None else k.decode(), None if v is None else v.decode(), t)
-        for k, v, t in zip(keys, values, times, strict=True)
-    ]
-    frame = session.createDataFrame(text, "key STRING, value STRING, at BIGINT")
-    parsed = F.from_json("value", SCHEMA).alias("v")
-    frame = frame.select("key", F.timestamp_millis("at").alias("timestamp"), parsed)
-    frame.select("key", "timestamp", "v.*").createOrReplaceTempView(topic)
-
-
 def expected(query: str, taken: dict[str, list[Row]]) -> Counter[Any]:
     for topic, rows in taken.items():
-        view(topic, rows)
+        make_view(topic, rows, SCHEMA)
     session = SparkSession(SparkContext._active_spark_context)  # type: ignore[arg-type]
     late = ", unix_millis(greatest(o.timestamp, p.timestamp)) AS later FROM"
     found = session.sql(query.replace(" FROM", late, 1)).collect()

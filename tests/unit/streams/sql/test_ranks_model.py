@@ -12,6 +12,7 @@ from tests.unit.streams.sql.folding import all_at_once
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row
 from tests.unit.streams.sql.random_rows import (
     GRACE_MIN,
+    closed,
     pipeline,
     random_rows,
     rounded,
@@ -107,11 +108,7 @@ def test_each_window_is_emitted_once_with_the_ranks_of_its_records(
         in_time, late = without_late(rows, with_rejected=group == "customer")
         more = f"grace: {GRACE_MIN} min\n  emit: on_close"
         job = Job(pipeline(of_engine(query), more), shared)
-        run(job, rows, chance)
-        job.send([{"key": "x", "customer": "a", "n": 0, "at": 10_000}])
-        results = job.take()
-        found = {each.key: (rounded(each.value), each.timestamp) for each in results}
-        assert len(found) == len(results), f"seed {seed}: each row is given once"
+        found = closed(job, rows, chance, seed)
         assert found == expected(query, f"{group}, w", in_time), f"seed {seed}"
         assert job.dropped["expired"] == late > 0, f"seed {seed}"
         job.close()

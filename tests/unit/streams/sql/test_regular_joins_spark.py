@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from kafka_pipeline.streams.sql.spec import QueryError
 from tests.tiers import long_but_the_first
-from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row, columns_of
+from tests.unit.streams.sql.folding import make_view
+from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row
 from tests.unit.streams.sql.join_pipeline import pipeline
 from tests.unit.streams.sql.regular_join_model import (
     KINDS,
@@ -51,15 +51,7 @@ def spark_rows(query: str, taken: Mapping[str, Sequence[Row]], later: str) -> li
     """Return what Spark gives for all rows at once, with the time `later` of each result."""
     session = SparkSession(SparkContext._active_spark_context)  # type: ignore[arg-type]
     for topic, rows in taken.items():
-        keys, values, times = columns_of(rows)
-        text = [
-            (None if k is None else k.decode(), None if v is None else v.decode(), t)
-            for k, v, t in zip(keys, values, times, strict=True)
-        ]
-        frame = session.createDataFrame(text, "key STRING, value STRING, at BIGINT")
-        parsed = F.from_json("value", SCHEMA).alias("v")
-        frame = frame.select("key", F.timestamp_millis("at").alias("timestamp"), parsed)
-        frame.select("key", "timestamp", "v.*").createOrReplaceTempView(topic)
+        make_view(topic, rows, SCHEMA)
     found = session.sql(query.replace(" FROM", f", {later} AS later FROM", 1)).collect()
     return [each.asDict() for each in found]
 

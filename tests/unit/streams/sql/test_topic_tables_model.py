@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -147,20 +148,29 @@ class Versions:
         return [(row.pop("key"), {n: v for n, v in row.items() if n != "number"}) for row in rows]
 
 
-def run(query: str, seed: int, shared: OpenedOnce) -> tuple[Job, Versions, dict[str, list[Row]]]:
-    """Send random records in batches, and restart now and then."""
-    chance = random.Random(f"{seed} {query}")
-    rows = random_rows(chance)
-    job, versions = Job(pipeline(query), shared), Versions()
-    left = {topic: list(each) for topic, each in rows.items()}
+def send(
+    job: Job,
+    add: Callable[[list[tuple[str, Row]]], None],
+    left: dict[str, list[Row]],
+    chance: random.Random,
+) -> None:
+    """Send rows in batches, `add` them in the order in which they count, and restart at times."""
     while any(left.values()):
         part = {topic: chance.randint(0, 20) for topic in left}
         now = {topic: each[: part[topic]] for topic, each in left.items()}
         left = {topic: each[part[topic] :] for topic, each in left.items()}
         job.send_together(now)
-        versions.add(in_turns(now))
+        add(in_turns(now))
         if chance.random() < 0.3:
             job.restart()
+
+
+def run(query: str, seed: int, shared: OpenedOnce) -> tuple[Job, Versions, dict[str, list[Row]]]:
+    """Send random records in batches, and restart now and then."""
+    chance = random.Random(f"{seed} {query}")
+    rows = random_rows(chance)
+    job, versions = Job(pipeline(query), shared), Versions()
+    send(job, versions.add, rows, chance)
     return job, versions, rows
 
 
