@@ -17,15 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_pipeline.common.pipelines.specs import GROUPS_TOPIC, GroupingSpec
-from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected
-from kafka_pipeline.streams.engine.mixed import MixedProcessor
 from kafka_pipeline.streams.event_time.step_time import FollowsTime, StepTime
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.punctuation import PunctuationType
 from kafka_pipeline.streams.record import Batch, items_of
 from kafka_pipeline.streams.sql.changelog import KeptChangelog
-from kafka_pipeline.streams.sql.columns import table_of, times_at
+from kafka_pipeline.streams.sql.columns import times_at
 from kafka_pipeline.streams.sql.declared_groups import require_as_planned
 from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups, Times
 from kafka_pipeline.streams.sql.kept_distinct import in_parts
@@ -38,7 +36,7 @@ from kafka_pipeline.streams.sql.late_records import (
     committed_time,
     late_by,
 )
-from kafka_pipeline.streams.sql.processor import other_rows, run_carefully
+from kafka_pipeline.streams.sql.processor import QueryProcessor, other_rows, run_carefully
 from kafka_pipeline.streams.sql.result_rows import ResultRows
 from kafka_pipeline.streams.sql.retraction import CHANGE, CHANGE_TIME
 from kafka_pipeline.streams.sql.spec import QuerySpec
@@ -56,7 +54,7 @@ from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
 _HIDDEN = (OPEN_FROM, PERIOD, ORDER, CHANGE, CHANGE_TIME)
 
 
-class GroupProcessor(MixedProcessor, FollowsTime):
+class GroupProcessor(QueryProcessor[PreparedAggregation], FollowsTime):
     """The base of both processors of queries with GROUP BY, at any stage."""
 
     windowed: KeptWindows | KeptSessions | None = None
@@ -70,26 +68,21 @@ class GroupProcessor(MixedProcessor, FollowsTime):
         open_query: Callable[[QuerySpec], PreparedAggregation],
     ) -> None:
         """`results` are the children that get results, if another one gets late records."""
+        super().__init__(spec, open_query, results if grouping.late_to is not None else (None,))
         self.grouping = grouping
-        self._spec = spec
-        self._results = results if grouping.late_to is not None else (None,)
-        self._open = open_query
         self._wide: PreparedAggregation | None = None
         """The query with a larger limit of best rows, which a former one had."""
 
     def init(self, context: ProcessorContext) -> None:
-        """Prepare the query. Raises `QueryError` if it cannot be run."""
-        self.context = context
-        self._partition = TaskId.parse(context.task_id).partition
-        self._query = self._open(self._spec)
-        self.shape = self._query.shape
-        require_as_planned(self.shape, self.grouping, self._spec.function)
+        super().init(context)
+        self.shape = self.query.shape
+        require_as_planned(self.shape, self.grouping, self.spec.function)
         self.codec = GroupCodec(self.shape)
         self.late = LateRecords(self.grouping.late_to, context)
         self._changelog: KeptChangelog | None = None
         if self.grouping.stage != "groups":
-            self._lookup = TopicTableLookup(self._spec, self._query, context)
-            if self._spec.changelog:
+            self._lookup = TopicTableLookup(self.spec, self.query, context)
+            if self.spec.changelog:
                 self._changelog = KeptChangelog(context)
         if self.grouping.stage == "rows":
             return
@@ -129,8 +122,7 @@ class GroupProcessor(MixedProcessor, FollowsTime):
                 self._process_keyed(batch)
 
     def close(self) -> None:
-        """Close the query."""
-        self._query.close()
+        super().close()
         if self._wide is not None:
             self._wide.close()
 
@@ -141,7 +133,7 @@ class GroupProcessor(MixedProcessor, FollowsTime):
 
     def rows(self, batch: Batch, table: pa.Table) -> pa.Table:
         """Return the rows of records. Raises as `run_carefully` does."""
-        run = partial(self._query.partial, lookups=self._lookup.rows(batch))
+        run = partial(self.query.partial, lookups=self._lookup.rows(batch))
         is_alone = batch.is_alone if isinstance(batch, ResultRows) else len(batch) == 1
         return run_carefully(run, table, is_alone=is_alone)
 
@@ -166,7 +158,7 @@ class GroupProcessor(MixedProcessor, FollowsTime):
         if self._wide is None or self._wide.shape.best < size:
             if self._wide is not None:
                 self._wide.close()
-            self._wide = self._open(replace(self._spec, least_best=size))
+            self._wide = self.open_query(replace(self.spec, least_best=size))
         return Merged.of(self._wide.shape, self._wide.merge(rows))
 
     @property
@@ -212,7 +204,7 @@ class GroupProcessor(MixedProcessor, FollowsTime):
             raise RecordRejectedError(wrong, batch, size)
 
     def _take_changes(self, batch: Batch, table: pa.Table, changelog: KeptChangelog) -> None:
-        by_time = "timestamp" in self._query.columns
+        by_time = "timestamp" in self.query.columns
         fields = self.shape.fields_of_json
         changes, kept = changelog.changes(batch, table, self._read, by_time=by_time, fields=fields)
         if len(changes):
@@ -224,15 +216,8 @@ class GroupProcessor(MixedProcessor, FollowsTime):
         if isinstance(batch, ResultRows):
             return batch.table, ""
         # A table without columns would have no rows.
-        columns = [name for name in self._query.columns if name not in _HIDDEN] or ["timestamp"]
-        return table_of(
-            batch,
-            self._partition,
-            columns,
-            self._spec.format,
-            self._query.fields if as_fields else None,
-            is_lenient=self._spec.is_lenient,
-        )
+        columns = [name for name in self.query.columns if name not in _HIDDEN] or ["timestamp"]
+        return self.read(batch, columns, self.query.fields if as_fields else None)
 
     def _rows_of_records(self, batch: Batch) -> tuple[pa.Table, Groups]:
         try:
@@ -260,11 +245,11 @@ class GroupProcessor(MixedProcessor, FollowsTime):
 
     def _merge(self, rows: pa.Table, *, is_alone: bool) -> pa.Table:
         self._seen_at_ms = self.context.current_system_time
-        return run_carefully(self._query.merge, rows, is_alone=is_alone)
+        return run_carefully(self.query.merge, rows, is_alone=is_alone)
 
     def _forward(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
-            for child in self._results:
+            for child in self.children:
                 self.context.forward(batch, child)
 
 

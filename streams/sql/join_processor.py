@@ -17,10 +17,9 @@ import pyarrow as pa
 from msgspec import structs
 
 from kafka_pipeline.common.pipelines.specs import JoinSpec
-from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.clocks import late_by
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY
-from kafka_pipeline.streams.engine.mixed import MixedBatch, MixedProcessor
+from kafka_pipeline.streams.engine.mixed import MixedBatch
 from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.event_time.step_time import FollowsTime
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
@@ -38,7 +37,7 @@ from kafka_pipeline.streams.sql.join_records import (
 from kafka_pipeline.streams.sql.join_shape import MATCHES, PAIR, PreparedJoin
 from kafka_pipeline.streams.sql.join_state import JoinState, Pairs, WaitingRow
 from kafka_pipeline.streams.sql.late_records import LateRecords
-from kafka_pipeline.streams.sql.processor import run_carefully
+from kafka_pipeline.streams.sql.processor import QueryProcessor, run_carefully
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from kafka_pipeline.streams.sql.state_stores import reach_of
@@ -107,7 +106,7 @@ class _Result(NamedTuple):
     number: int
 
 
-class JoinProcessor(MixedProcessor, FollowsTime):
+class JoinProcessor(QueryProcessor[PreparedJoin], FollowsTime):
     """Joins the records of two inputs.
 
     Late records are counted or sent on, and not looked at any further. Records without a key have
@@ -123,22 +122,17 @@ class JoinProcessor(MixedProcessor, FollowsTime):
         open_query: Callable[[QuerySpec], PreparedJoin],
     ) -> None:
         """`results` are the children that get results, if another one gets late records."""
-        self._spec = spec
+        super().__init__(spec, open_query, results if join.late_to is not None else (None,))
         self._join = join
         self._right_topic = right_topic
-        self._results = results if join.late_to is not None else (None,)
-        self._open = open_query
         self._codec = RowCodec(_RESULTS)
 
     def init(self, context: ProcessorContext) -> None:
-        """Prepare the query. Raises `QueryError` if it cannot be run."""
-        self.context = context
-        partition = TaskId.parse(context.task_id).partition
-        self._query = self._open(self._spec)
-        self._records = JoinRecords(self._spec, self._query, partition, self._right_topic)
-        self._shape = self._query.shape
+        super().init(context)
+        self._records = JoinRecords(self.spec, self.query, self.partition, self._right_topic)
+        self._shape = self.query.shape
         require_join_as_planned(self._shape.join, self._join)
-        self._lookup = TopicTableLookup(self._spec, self._query, context)
+        self._lookup = TopicTableLookup(self.spec, self.query, context)
         self._state = JoinState(self._shape, self._join, context)
         self._late = LateRecords(self._join.late_to, context)
 
@@ -153,10 +147,6 @@ class JoinProcessor(MixedProcessor, FollowsTime):
             self._process(batch, taken)
         if taken.found.wrong:
             raise RecordRejectedError(taken.found.wrong, batch, taken.found.stop)
-
-    def close(self) -> None:
-        """Close the query."""
-        self._query.close()
 
     # Records to rows
 
@@ -205,7 +195,7 @@ class JoinProcessor(MixedProcessor, FollowsTime):
             return _RESULTS_OF_PAIRS.empty_table()
         table = pairs.table(self._shape, self._state.codecs)
         if self._shape.is_checked:
-            matches = run_carefully(self._query.matches, table, is_alone=is_alone)[MATCHES]
+            matches = run_carefully(self.query.matches, table, is_alone=is_alone)[MATCHES]
             is_pair = [
                 left is not None and right is not None
                 for left, right in zip(pairs.left, pairs.right, strict=True)
@@ -213,7 +203,7 @@ class JoinProcessor(MixedProcessor, FollowsTime):
             fits = np.asarray(matches.fill_null(False)) | ~np.asarray(is_pair)
             pairs.drop(np.flatnonzero(~fits).tolist())
             table = table.filter(pa.array(fits))
-        results = run_carefully(self._query.results, table, is_alone=is_alone)
+        results = run_carefully(self.query.results, table, is_alone=is_alone)
         if results["timestamp"].null_count:
             raise StreamsError("the query gives a record whose timestamp is null")
         return results
@@ -263,6 +253,4 @@ class JoinProcessor(MixedProcessor, FollowsTime):
 
     def _forward(self, results: pa.Table) -> None:
         if len(results):
-            found = batch_of(results)
-            for child in self._results:
-                self.context.forward(found, child)
+            self.forward(batch_of(results))

@@ -13,21 +13,19 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_pipeline.common.pipelines.specs import OVER_TOPIC, OverSpec
-from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.clocks import Times, clocks_by_time
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected
-from kafka_pipeline.streams.engine.mixed import MixedProcessor
 from kafka_pipeline.streams.event_time.step_time import FollowsTime
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.record import Batch, items_of
-from kafka_pipeline.streams.sql.columns import batch_of, table_of
+from kafka_pipeline.streams.sql.columns import batch_of
 from kafka_pipeline.streams.sql.join_records import Mask
 from kafka_pipeline.streams.sql.late_records import LateRecords, late_by
 from kafka_pipeline.streams.sql.over_failures import possible_results
 from kafka_pipeline.streams.sql.over_rows import Row, RowsCodec
 from kafka_pipeline.streams.sql.over_shape import PLACE, PreparedOver, require_over_as_planned
 from kafka_pipeline.streams.sql.over_state import OverState
-from kafka_pipeline.streams.sql.processor import other_rows, run_carefully
+from kafka_pipeline.streams.sql.processor import QueryProcessor, other_rows, run_carefully
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
 from kafka_pipeline.streams.windowed import Window
@@ -38,7 +36,7 @@ RESULT_FAILED = "result failed"
 _NO_RECORDS = Batch([], [], [])
 
 
-class OverStageProcessor(MixedProcessor):
+class OverStageProcessor(QueryProcessor[PreparedOver]):
     """The base of the processors of a query with `OVER (…)`, at any stage.
 
     Late records are counted or sent on, and not looked at any further.
@@ -58,25 +56,16 @@ class OverStageProcessor(MixedProcessor):
         A row without a possible result is counted if the processor `leaves_out` such rows.
         Otherwise, it rejects the record that moves time on.
         """
-        self._spec = spec
+        super().__init__(spec, open_query, results if over.late_to is not None else (None,))
         self.over = over
-        self._results = results if over.late_to is not None else (None,)
-        self._open = open_query
         self._leaves_out = leaves_out
 
     def init(self, context: ProcessorContext) -> None:
-        """Prepare the query. Raises `QueryError` if it cannot be run."""
-        self.context = context
-        self._partition = TaskId.parse(context.task_id).partition
-        self.query = self._open(self._spec)
+        super().init(context)
         require_over_as_planned(self.query.shape, self.over)
-        self.lookup = TopicTableLookup(self._spec, self.query, context)
+        self.lookup = TopicTableLookup(self.spec, self.query, context)
         self.late = LateRecords(self.over.late_to, context)
         self.codec = RowsCodec(self.query.shape)
-
-    def close(self) -> None:
-        """Close the query."""
-        self.query.close()
 
     def is_late(self, batch: Batch, late_by: Times) -> Mask:
         """Return the records that are late by these times."""
@@ -95,14 +84,8 @@ class OverStageProcessor(MixedProcessor):
         """
         is_taken = ~is_late & ~is_dropped
         chosen = np.flatnonzero(is_taken)
-        table, wrong = table_of(
-            selected(batch, is_taken.tolist()),
-            self._partition,
-            self.query.columns,
-            self._spec.format,
-            self.query.fields,
-            is_lenient=self._spec.is_lenient,
-        )
+        taken = selected(batch, is_taken.tolist())
+        table, wrong = self.read(taken, self.query.columns, self.query.fields)
         stop = int(chosen[len(table)]) if wrong else len(batch)
         if stop:
             before = batch.head(stop)
@@ -179,10 +162,7 @@ class OverFrames(OverStageProcessor, FollowsTime):
         else:
             results = run_carefully(self._results_of, rows, is_alone=is_alone)
         order = np.argsort(np.asarray(results[PLACE]), kind="stable")
-        found = batch_of(results.take(pa.array(order)).drop_columns([PLACE]))
-        if len(found):
-            for child in self._results:
-                self.context.forward(found, child)
+        self.forward(batch_of(results.take(pa.array(order)).drop_columns([PLACE])))
 
     def _results_of(self, rows: pa.Table) -> pa.Table:
         results = self.query.results(rows)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
@@ -14,14 +15,18 @@ from kafka_pipeline.streams.engine.mixed import MixedProcessor
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.columns import batch_of, table_of
+from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.spec import (
     RECORD,
+    Prepared,
     QueryError,
     QuerySpec,
     SparkLostError,
     SparkQuery,
 )
 from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
+
+Q = TypeVar("Q", bound=Prepared)
 
 
 def other_rows(topic: str, problem: ValueError) -> ConfigError:
@@ -31,7 +36,51 @@ def other_rows(topic: str, problem: ValueError) -> ConfigError:
     return ConfigError(f"{wrong} ({problem}): {advice}", shown=f"{wrong}: {advice}")
 
 
-class SparkProcessor(MixedProcessor):
+class QueryProcessor(MixedProcessor, Generic[Q]):
+    """The base of all processors of queries, which are open from `init` to `close`."""
+
+    def __init__(
+        self,
+        spec: QuerySpec,
+        open_query: Callable[[QuerySpec], Q],
+        children: Sequence[str | None] = (None,),
+    ) -> None:
+        """`children` are those that get results; `None` stands for all."""
+        self.spec = spec
+        self.open_query = open_query
+        self.children = children
+
+    def init(self, context: ProcessorContext) -> None:
+        """Prepare the query. Raises `QueryError` if it cannot be run."""
+        self.context = context
+        self.partition = TaskId.parse(context.task_id).partition
+        self.query = self.open_query(self.spec)
+
+    def close(self) -> None:
+        """Close the query."""
+        self.query.close()
+
+    def read(
+        self, batch: Batch, columns: Collection[str], fields: JsonFields | None
+    ) -> tuple[pa.Table, str]:
+        """Return the records before the first malformed one; see `table_of`."""
+        return table_of(
+            batch,
+            self.partition,
+            columns,
+            self.spec.format,
+            fields,
+            is_lenient=self.spec.is_lenient,
+        )
+
+    def forward(self, results: Batch) -> None:
+        """Forward results, if there are any."""
+        if len(results):
+            for child in self.children:
+                self.context.forward(results, child)
+
+
+class SparkProcessor(QueryProcessor[SparkQuery]):
     """Sends each batch to Spark as an Arrow table, and emits what comes back.
 
     Keys and values that are not UTF-8 are rejected unless the format is `binary`. Another record is
@@ -39,28 +88,14 @@ class SparkProcessor(MixedProcessor):
     also fail for lack of files, processes or time.
     """
 
-    def __init__(self, spec: QuerySpec, open_query: Callable[[QuerySpec], SparkQuery]) -> None:
-        self._spec = spec
-        self._open = open_query
-
     def init(self, context: ProcessorContext) -> None:
-        """Prepare the query. Raises `QueryError` if it cannot be run."""
-        self.context = context
-        self._partition = TaskId.parse(context.task_id).partition
-        self._query = self._open(self._spec)
-        self._lookup = TopicTableLookup(self._spec, self._query, context)
+        super().init(context)
+        self._lookup = TopicTableLookup(self.spec, self.query, context)
 
     def process(self, batch: Batch) -> None:
         """Emit the output of the query for the batch."""
-        columns = [name for name in self._query.columns if name != RECORD]
-        table, wrong = table_of(
-            batch,
-            self._partition,
-            columns,
-            self._spec.format,
-            self._query.fields,
-            is_lenient=self._spec.is_lenient,
-        )
+        columns = [name for name in self.query.columns if name != RECORD]
+        table, wrong = self.read(batch, columns, self.query.fields)
         if len(table):
             self.context.forward(self.results(batch.head(len(table)), table))
         if wrong:
@@ -68,11 +103,11 @@ class SparkProcessor(MixedProcessor):
 
     def results(self, batch: Batch, table: pa.Table) -> Batch:
         """Return the results of records, whose `table` has the columns that the query needs."""
-        split = self._query.split
+        split = self.query.split
         if split is None or not split.is_possible(table):
             results = batch_of(self.rows(batch, table))
         else:
-            call, needed = self._query.parts, split.for_spark(table)
+            call, needed = self.query.parts, split.for_spark(table)
             given = None if needed is None else self._given(call, batch, needed)
             results = split.results(batch, table, given)
         results.clocks = clocks_by_time(batch, results.timestamps)
@@ -80,15 +115,11 @@ class SparkProcessor(MixedProcessor):
 
     def rows(self, batch: Batch, table: pa.Table) -> pa.Table:
         """Return whole results by Spark. Raises as `run_carefully` does."""
-        return self._given(self._query.run, batch, table)
+        return self._given(self.query.run, batch, table)
 
     def _given(self, call: Callable[..., pa.Table], batch: Batch, table: pa.Table) -> pa.Table:
         run = partial(call, lookups=self._lookup.rows(batch))
         return run_carefully(run, table, is_alone=len(batch) == 1)
-
-    def close(self) -> None:
-        """Close the query."""
-        self._query.close()
 
 
 def run_carefully(

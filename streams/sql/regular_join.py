@@ -16,10 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_pipeline.common.pipelines.specs import JoinSpec
-from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.clocks import Times
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected
-from kafka_pipeline.streams.engine.mixed import MixedProcessor
 from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.event_time.step_time import FollowsTime
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
@@ -43,6 +41,7 @@ from kafka_pipeline.streams.sql.join_results import JoinResults
 from kafka_pipeline.streams.sql.join_shape import PAIR, SIDES, PreparedJoin
 from kafka_pipeline.streams.sql.late_records import LateRecords
 from kafka_pipeline.streams.sql.meeting_keys import MeetingKeys
+from kafka_pipeline.streams.sql.processor import QueryProcessor
 from kafka_pipeline.streams.sql.regular_join_state import (
     JoinEntry,
     KeptRow,
@@ -78,7 +77,7 @@ class Taken:
             raise RecordRejectedError(self.found.wrong, batch, self.found.stop)
 
 
-class RegularJoin(MixedProcessor):
+class RegularJoin(QueryProcessor[PreparedJoin]):
     """The base of the processors of a regular join, at any stage."""
 
     def __init__(
@@ -93,36 +92,21 @@ class RegularJoin(MixedProcessor):
 
         `results` are the children that get results, if another one gets late records.
         """
+        super().__init__(spec, open_query, results if join.late_to is not None else (None,))
         assert join.regular is not None, "it has no bounds of time"
         self.join, self.ttl_ms, self.stage = join, join.regular.ttl_ms, join.regular.stage
-        self._spec = spec
         self._right_topic = right_topic
-        self._results = results if join.late_to is not None else (None,)
-        self._open = open_query
 
     def init(self, context: ProcessorContext) -> None:
-        """Prepare the query. Raises `QueryError` if it cannot be run."""
-        self.context = context
-        self.query = self._open(self._spec)
+        super().init(context)
         self.shape = self.query.shape
         require_join_as_planned(self.shape.join, self.join)
-        self._partition = TaskId.parse(context.task_id).partition
-        self.records = JoinRecords(self._spec, self.query, self._partition, self._right_topic)
-        self.lookup = TopicTableLookup(self._spec, self.query, context)
+        self.records = JoinRecords(self.spec, self.query, self.partition, self._right_topic)
+        self.lookup = TopicTableLookup(self.spec, self.query, context)
         self.late = LateRecords(self.join.late_to, context)
         self._sides: ChangingSides | None = None
         if self.join.changing and self.stage != "pairs":
             self._sides = ChangingSides(self.records, self.join, context)
-
-    def close(self) -> None:
-        """Close the query."""
-        self.query.close()
-
-    def forward(self, results: Batch) -> None:
-        """Forward results."""
-        if len(results):
-            for child in self._results:
-                self.context.forward(results, child)
 
     def take(self, batch: Batch, late_at: Times | None) -> Taken:
         """Turn the records before the first malformed one into rows; leave some of them out.
@@ -255,7 +239,7 @@ class JoinsRows(RegularJoin, FollowsTime):
         assert batch.offsets is not None, "its records were read from a topic"
         records = np.array([entry.record for entry in entries], np.int64)[np.asarray(results[PAIR])]
         read_at = np.asarray(batch.offsets, np.int64)[records]
-        return ResultRows.of_table(results, self._partition, records, read_at, is_alone=is_alone)
+        return ResultRows.of_table(results, self.partition, records, read_at, is_alone=is_alone)
 
     def _with_deletions(
         self,
