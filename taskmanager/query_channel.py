@@ -82,6 +82,10 @@ class Served(Protocol):
         """Whether `newest_plans` are always the same."""
 
     @property
+    def described(self) -> dict[str, Any]:
+        """What a worker needs to know of it besides its plans, as JSON values."""
+
+    @property
     def known_plans(self) -> Plans:
         """See `PreparedCalls`."""
 
@@ -101,40 +105,19 @@ class Served(Protocol):
         """See `Prepared`."""
 
 
-class ServedQuery(Served, Protocol):
-    """A query that turns each record into results of its own."""
-
-    @property
-    def split(self) -> SplitResults | None:
-        """See `SparkQuery`."""
-
-
-class _WithShape(Protocol):
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-
-
-class ServedState(Served, Protocol):
-    """A query whose caller keeps something."""
-
-    @property
-    def shape(self) -> _WithShape:
-        """What the caller keeps."""
-
-
 class ServedQueries(Protocol):
     """Opens queries that run in this process."""
 
-    def open(self, spec: QuerySpec) -> ServedQuery:
+    def open(self, spec: QuerySpec) -> Served:
         """See `Queries`."""
 
-    def open_aggregation(self, spec: QuerySpec) -> ServedState:
+    def open_aggregation(self, spec: QuerySpec) -> Served:
         """See `Queries`."""
 
-    def open_join(self, spec: QuerySpec) -> ServedState:
+    def open_join(self, spec: QuerySpec) -> Served:
         """See `Queries`."""
 
-    def open_over(self, spec: QuerySpec) -> ServedState:
+    def open_over(self, spec: QuerySpec) -> Served:
         """See `Queries`."""
 
 
@@ -189,7 +172,7 @@ class QueryServer:
 
     def _serve_query(self, connection: Connection, request: dict[str, Any]) -> None:
         try:
-            query, answer = self._opened(request)
+            query = self._opened(request)
         except Exception as error:
             _send(connection, _failure(error))
             return
@@ -198,26 +181,22 @@ class QueryServer:
             try:
                 session = _Session(query)
                 given = {"socket": query.socket_path, "is_fixed": query.is_fixed}
-                _send(connection, {**answer, **given, "plans": session.plans})
+                _send(connection, {**query.described, **given, "plans": session.plans})
                 while True:
                     _send(connection, *session.answer(*_receive(connection)))
             finally:
                 del self._open[connection]
                 _cancel(query)  # the JVM may still compute what the worker has asked it for
 
-    def _opened(self, request: dict[str, Any]) -> tuple[Served, dict[str, Any]]:
-        """Open a query; return it, and what else belongs to the answer."""
-        if "open" in request:
-            query = self._queries.open(QuerySpec.from_json(request["open"]))
-            return query, {"split": query.split and query.split.to_json()}
+    def _opened(self, request: dict[str, Any]) -> Served:
         ((kind, text),) = request.items()
         opens = {
+            "open": self._queries.open,
             "groups": self._queries.open_aggregation,
             "join": self._queries.open_join,
             "over": self._queries.open_over,
         }
-        opened = opens[kind](QuerySpec.from_json(text))
-        return opened, {"shape": opened.shape.to_json()}
+        return opens[kind](QuerySpec.from_json(text))
 
 
 class _Session:

@@ -148,6 +148,11 @@ class RunningQuery(Running[_Plan], QueryCalls):
         """See `Running`."""
         return self.plan.is_reusable and super().is_fixed
 
+    @property
+    def described(self) -> dict[str, Any]:
+        """See `Running`."""
+        return {"split": self.split and self.split.to_json()}
+
     def named(self, plan: _Plan) -> Plans:
         """See `Running`."""
         if plan.parts is None or plan.split != self.split:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 import structlog
@@ -19,8 +19,16 @@ from kafka_pipeline.streams.sql.query_session import Analyzed, QuerySession
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from kafka_pipeline.streams.sql.tables import GlobalRows, Rows, SharedTables, Tables
 
+
+class Shape(Protocol):
+    """What the caller of a query keeps."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+
+
 P = TypeVar("P")
-S = TypeVar("S")
+S = TypeVar("S", bound=Shape)
 
 logger = structlog.get_logger()
 
@@ -80,6 +88,11 @@ class Running(PreparedCalls, Generic[P]):
             return self.named(self.newest_plan())
 
     @property
+    @abstractmethod
+    def described(self) -> dict[str, Any]:
+        """What callers in other processes need to know besides the plans, as JSON values."""
+
+    @property
     def socket_path(self) -> str:
         """See `QueryPlans`."""
         return self.work.plans.socket_path
@@ -134,6 +147,11 @@ class RunningState(Running[Planned[S]]):
     def shape(self) -> S:
         """What the caller keeps."""
         return self.plan.shape
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """See `Running`."""
+        return {"shape": self.shape.to_json()}
 
     @abstractmethod
     def planned(self, found: Analyzed) -> Planned[S]:

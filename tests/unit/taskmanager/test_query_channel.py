@@ -147,13 +147,13 @@ class FakeQueries:
         self.answers = threading.Event()
         self.answers.set()
 
-    def _opened(self, spec: QuerySpec, *calls: str, **others: object) -> Any:
+    def _opened(self, spec: QuerySpec, *calls: str, **described: object) -> Any:
         if spec.query == "refused":
             raise QueryError("it sorts")
         if spec.query == "lost":
             raise SparkLostError("no JVM")
         query: Any = Served(spec, self.jvm, self._socket_path, calls)
-        query.__dict__.update(others)
+        query.described = described
         if not self.opened:  # what is hung in belongs to the first query of a test
             self.jvm.instead = query.instead
         self.opened.append((spec, query))
@@ -161,17 +161,17 @@ class FakeQueries:
         return query
 
     def open_aggregation(self, spec: QuerySpec) -> Any:
-        return self._opened(spec, "partial", "merge", shape=SHAPE)
+        return self._opened(spec, "partial", "merge", shape=SHAPE.to_json())
 
     def open_join(self, spec: QuerySpec) -> Any:
-        return self._opened(spec, "left", "right", "matches", "results", shape=JOIN_SHAPE)
+        return self._opened(spec, "left", "right", "matches", "results", shape=JOIN_SHAPE.to_json())
 
     def open_over(self, spec: QuerySpec) -> Any:
-        return self._opened(spec, "rows", "results", shape=OVER_SHAPE)
+        return self._opened(spec, "rows", "results", shape=OVER_SHAPE.to_json())
 
     def open(self, spec: QuerySpec) -> Any:
         assert self.answers.wait(TIMEOUT_S)
-        return self._opened(spec, "run", "parts", split=SPLIT)
+        return self._opened(spec, "run", "parts", split=SPLIT.to_json())
 
 
 @pytest.fixture(params=["of one host", "of a cluster"])
