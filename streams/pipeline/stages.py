@@ -12,7 +12,7 @@ from kafka_pipeline.common.pipelines.processors import SOURCE
 from kafka_pipeline.common.pipelines.serde_specs import SchemaSerde
 from kafka_pipeline.common.pipelines.specs import DEFAULT_MAX_PROCESS_TIME_MS, SqlSpec
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
-from kafka_pipeline.streams.pipeline.kinds.spark import require_sink_of_its_own
+from kafka_pipeline.streams.pipeline.kinds.group_keys import require_sink_of_its_own
 from kafka_pipeline.streams.pipeline.kinds.tables import VIEW
 from kafka_pipeline.streams.sql.query_text import tables_of
 from kafka_pipeline.streams.sql.stage import Stage

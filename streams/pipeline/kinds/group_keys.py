@@ -20,6 +20,7 @@ from kafka_pipeline.common.config.keys import (
     names,
 )
 from kafka_pipeline.common.config.yaml_positions import Problems
+from kafka_pipeline.common.pipelines.processors import SINK
 from kafka_pipeline.common.pipelines.specs import (
     DEFAULT_MAX_COLLECTED,
     EmitTime,
@@ -27,6 +28,8 @@ from kafka_pipeline.common.pipelines.specs import (
     SessionSpec,
     WindowSpec,
 )
+from kafka_pipeline.common.suggest import did_you_mean
+from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.kind import NO_LIMIT
 from kafka_pipeline.streams.sql.query_text import read_groups
 from kafka_pipeline.streams.sql.spec import GroupBy, QueryError
@@ -241,3 +244,25 @@ def _group_by(fields: Fields, problems: Problems) -> GroupBy | None:
         return GroupBy(None, has_key)
     window = WindowSpec(size_ms=size, slide_ms=slide or size, start_ms=offset or 0)
     return GroupBy(window, has_key)
+
+
+def check_late(entry: Entry, late_to: str | None, file: PipelineFile, problems: Problems) -> None:
+    """Report a `late_to` that is not a sink, or that gets the results too."""
+    if late_to is None:
+        return
+    sinks = (SINK, *file.sinks)
+    if late_to not in sinks:
+        hint = did_you_mean(late_to, sinks)
+        problems.add(entry.at, f'"{entry.id}": late_to names no sink, got "{late_to}"{hint}')
+        return
+    require_sink_of_its_own(entry, late_to, problems)
+
+
+def require_sink_of_its_own(entry: Entry, late_to: str, problems: Problems) -> None:
+    """Report a sink for late records that gets the results of the entry too."""
+    if late_to in {target.id for target in entry.targets}:
+        problems.add(
+            entry.at,
+            f'"{entry.id}": late_to is "{late_to}", where the results go: give late records a sink '
+            "of their own",
+        )

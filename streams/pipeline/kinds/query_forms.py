@@ -23,10 +23,10 @@ from kafka_pipeline.common.pipelines.specs import (
     JoinStage,
     OverSpec,
     OverStage,
+    RegularJoinSpec,
     SqlSpec,
 )
 from kafka_pipeline.streams.pipeline.kinds.kind import Unit
-from kafka_pipeline.streams.pipeline.kinds.regular_joins import kept_rows
 from kafka_pipeline.streams.processor import BatchProcessor
 from kafka_pipeline.streams.sql.spec import Queries, QuerySpec, StateChange
 from kafka_pipeline.streams.sql.state_stores import join_stores, over_stores
@@ -112,7 +112,7 @@ class _JoinForm(QueryForm):
     def keeps(self) -> Sequence[str]:
         join = self._join
         if join.regular is not None:
-            return kept_rows(join, join.regular)
+            return _kept_rows(join, join.regular)
         span_ms = max(join.before_ms + join.after_ms, 0) + join.grace_ms
         return (f"the records of {join.left} and {join.right}, for {spoken(span_ms)}",)
 
@@ -165,6 +165,19 @@ class _JoinForm(QueryForm):
         from kafka_pipeline.streams.sql.join_processor import require_join_as_planned
 
         require_join_as_planned(opened.shape.join, self._join)
+
+
+def _kept_rows(join: JoinSpec, regular: RegularJoinSpec) -> tuple[str, ...]:
+    """Return the records that a regular join keeps, and for how long, in words."""
+    names = {"left": join.left, "right": join.right}
+    changing = " and ".join(dict.fromkeys(names[side] for side in join.changing))
+    upserts = (f"the last record of each key of {changing}",) if changing else ()
+    if regular.stage == "rows":
+        return upserts
+    inputs = " and ".join(dict.fromkeys((join.left, join.right)))
+    long = "forever" if regular.kept_ms is None else f"for {spoken(regular.kept_ms)}"
+    rows = f"the records of {inputs}, {long}"
+    return (*upserts, rows) if regular.stage == "whole" else (rows,)
 
 
 def _processor_of_join(stage: JoinStage | None) -> Any:

@@ -6,7 +6,6 @@ from msgspec import structs
 
 from kafka_pipeline.common.config import durations
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.config.durations import spoken
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Text
 from kafka_pipeline.common.config.yaml_positions import Problems
@@ -110,16 +109,3 @@ def joined_by(join: JoinSpec | None) -> JoinedBy | None:
     if join.regular.stage != "whole":
         return "columns"
     return "key and columns" if join.regular.also_by_columns else "key"
-
-
-def kept_rows(join: JoinSpec, regular: RegularJoinSpec) -> tuple[str, ...]:
-    """Return the records that a regular join keeps, and for how long, in words."""
-    names = {"left": join.left, "right": join.right}
-    changing = " and ".join(dict.fromkeys(names[side] for side in join.changing))
-    upserts = (f"the last record of each key of {changing}",) if changing else ()
-    if regular.stage == "rows":
-        return upserts
-    inputs = " and ".join(dict.fromkeys((join.left, join.right)))
-    long = "forever" if regular.kept_ms is None else f"for {spoken(regular.kept_ms)}"
-    rows = f"the records of {inputs}, {long}"
-    return (*upserts, rows) if regular.stage == "whole" else (rows,)

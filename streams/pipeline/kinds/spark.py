@@ -38,11 +38,10 @@ from kafka_pipeline.common.pipelines.specs import (
     WindowSpec,
 )
 from kafka_pipeline.common.pipelines.store_specs import BYTES
-from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
-from kafka_pipeline.streams.pipeline.kinds.group_keys import GROUP_RULES
+from kafka_pipeline.streams.pipeline.kinds.group_keys import GROUP_RULES, check_late
 from kafka_pipeline.streams.pipeline.kinds.kind import (
     MAX_TASK_IDLE,
     Kind,
@@ -52,6 +51,7 @@ from kafka_pipeline.streams.pipeline.kinds.kind import (
     logged,
     refuse_settings,
 )
+from kafka_pipeline.streams.pipeline.kinds.query_forms import QueryForm
 from kafka_pipeline.streams.pipeline.kinds.schema_serdes import RowSerdeKey, read_serde
 from kafka_pipeline.streams.pipeline.kinds.tables import check_topic
 from kafka_pipeline.streams.processor import BatchProcessor
@@ -129,6 +129,10 @@ class Spark(Kind[Q]):
         """Return what Spark runs."""
         raise NotImplementedError
 
+    def form(self, _spec: Q) -> QueryForm | None:
+        """Return what is done for a query that keeps rows, and not groups; `None` for others."""
+        return None
+
     def rows_of_groups(self, spec: Q) -> str:
         """Return which rows a query with groups keeps, in words."""
         raise NotImplementedError
@@ -188,6 +192,8 @@ class Spark(Kind[Q]):
 
     def stores(self, spec: Q) -> Sequence[StoreBuilder[Any, Any]]:
         """See `Kind`: where two processors do the work, the first one has the tables."""
+        if (form := self.form(spec)) is not None:
+            return form.stores()
         if spec.grouping is None:
             return self.input_stores(spec)
         tables = () if spec.grouping.stage == "groups" else self.input_stores(spec)
@@ -195,6 +201,8 @@ class Spark(Kind[Q]):
 
     def keeps(self, spec: Q) -> Sequence[str]:
         """See `Kind`."""
+        if (form := self.form(spec)) is not None:
+            return form.keeps()
         tables = self.kept_inputs(spec)
         if spec.grouping is None or spec.grouping.stage == "rows":
             return tables
@@ -203,6 +211,8 @@ class Spark(Kind[Q]):
 
     def holds_ms(self, spec: Q) -> int:
         """See `Kind`: results on close come after their windows."""
+        if (form := self.form(spec)) is not None:
+            return form.holds_ms()
         grouping = spec.grouping
         if grouping is None or grouping.emit != "on_close" or grouping.stage == "rows":
             return 0
@@ -277,6 +287,9 @@ class Spark(Kind[Q]):
     def try_out(self, spec: Q, queries: Queries) -> None:
         """Let Spark check the query. Raises `QueryError` and `SparkLostError`."""
         query = self.query(spec)
+        if (form := self.form(spec)) is not None:
+            form.try_out(query, queries)
+            return
         if spec.grouping is None:
             queries.open(query).close()
             return
@@ -287,6 +300,8 @@ class Spark(Kind[Q]):
 
     def kept_for(self, spec: Q) -> str:
         """Return text that is the same for specs that keep the same content; "" if none is kept."""
+        if (form := self.form(spec)) is not None:
+            return form.kept_for(self.query(spec))
         grouping = spec.grouping
         if grouping is None or grouping.stage == "rows":
             return ""
@@ -294,6 +309,8 @@ class Spark(Kind[Q]):
 
     def declared_difference(self, spec: Q, kept: str) -> str:
         """Return what the spec alone shows to differ from a content that was kept, in words."""
+        if (form := self.form(spec)) is not None:
+            return form.declared_difference(kept)
         from kafka_pipeline.streams.sql.state_change import declared_difference
 
         assert spec.grouping is not None, "it keeps something"
@@ -301,6 +318,8 @@ class Spark(Kind[Q]):
 
     def content(self, spec: Q, queries: Queries) -> str:
         """Return what Spark says that the query keeps. Raises `QueryError` and `SparkLostError`."""
+        if (form := self.form(spec)) is not None:
+            return form.content(self.query(spec), queries)
         from kafka_pipeline.streams.sql.kept_shape import kept_content
         from kafka_pipeline.streams.sql.state_shape import ROUTES
 
@@ -310,6 +329,8 @@ class Spark(Kind[Q]):
 
     def change(self, spec: Q, kept: str, content: str) -> StateChange:
         """Compare a content that was kept with that of the spec."""
+        if (form := self.form(spec)) is not None:
+            return form.change(kept, content)
         from kafka_pipeline.streams.sql.state_change import state_change
 
         return state_change(kept, content)
@@ -328,6 +349,8 @@ class Spark(Kind[Q]):
         self, unit: Unit, spec: Q, query: QuerySpec, queries: Queries
     ) -> Callable[[], BatchProcessor]:
         """Return what makes its processors, which take records of rows."""
+        if (form := self.form(spec)) is not None:
+            return form.supplier(unit, query, queries)
         if spec.grouping is not None:
             return of_groups(unit, query, spec.grouping, queries)
         # Imported late: Arrow takes a while to import, and most tasks do not need it.
@@ -473,28 +496,6 @@ def _topic_table(
     from kafka_pipeline.streams.sql.topic_tables import TopicTable
 
     return TopicTable(store, format_, has_columns, history_ms)
-
-
-def check_late(entry: Entry, late_to: str | None, file: PipelineFile, problems: Problems) -> None:
-    """Report a `late_to` that is not a sink, or that gets the results too."""
-    if late_to is None:
-        return
-    sinks = (SINK, *file.sinks)
-    if late_to not in sinks:
-        hint = did_you_mean(late_to, sinks)
-        problems.add(entry.at, f'"{entry.id}": late_to names no sink, got "{late_to}"{hint}')
-        return
-    require_sink_of_its_own(entry, late_to, problems)
-
-
-def require_sink_of_its_own(entry: Entry, late_to: str, problems: Problems) -> None:
-    """Report a sink for late records that gets the results of the entry too."""
-    if late_to in {target.id for target in entry.targets}:
-        problems.add(
-            entry.at,
-            f'"{entry.id}": late_to is "{late_to}", where the results go: give late records a sink '
-            "of their own",
-        )
 
 
 def with_late(

@@ -26,6 +26,7 @@ from kafka_pipeline.streams.pipeline.kinds.group_keys import (
     GRACE,
     GROUP_KEYS,
     LATE_TO,
+    check_late,
     grouping_of_query,
 )
 from kafka_pipeline.streams.pipeline.kinds.input_columns import InputColumns
@@ -38,7 +39,7 @@ from kafka_pipeline.streams.pipeline.kinds.kind import (
     refuse_config,
 )
 from kafka_pipeline.streams.pipeline.kinds.over_keys import processors_of_over, read_over_keys
-from kafka_pipeline.streams.pipeline.kinds.query_forms import form_of
+from kafka_pipeline.streams.pipeline.kinds.query_forms import QueryForm, form_of
 from kafka_pipeline.streams.pipeline.kinds.regular_joins import (
     TTL,
     joined_by,
@@ -53,7 +54,6 @@ from kafka_pipeline.streams.pipeline.kinds.spark import (
     OUT_VALUE,
     SCHEMA,
     Spark,
-    check_late,
     of_groups,
     query_of,
     read_written,
@@ -69,7 +69,7 @@ from kafka_pipeline.streams.sql.query_text import (
     require_readable,
     tables_of,
 )
-from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec, StateChange
+from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec
 from kafka_pipeline.streams.sql.stage import Stage
 from kafka_pipeline.streams.sql.state_stores import changelog_store
 from kafka_pipeline.streams.stores import StoreBuilder
@@ -222,6 +222,10 @@ class Sql(Spark[SqlSpec]):
         """See `Kind`: in joins and frames, the order of time says what is late."""
         return form_of(spec) is None and super().takes_inputs_as_they_come(spec)
 
+    def form(self, spec: SqlSpec) -> QueryForm | None:
+        """See `Spark`."""
+        return form_of(spec)
+
     def input_stores(self, spec: SqlSpec) -> tuple[StoreBuilder[Any, Any], ...]:
         """See `Spark`: over a changelog, groups need the newest record of each key."""
         tables = super().input_stores(spec)
@@ -232,21 +236,6 @@ class Sql(Spark[SqlSpec]):
         tables = super().kept_inputs(spec)
         return (*tables, "the last record of each key") if _keeps_changelog(spec) else tables
 
-    def stores(self, spec: SqlSpec) -> Sequence[StoreBuilder[Any, Any]]:
-        """See `Kind`."""
-        form = form_of(spec)
-        return super().stores(spec) if form is None else form.stores()
-
-    def keeps(self, spec: SqlSpec) -> Sequence[str]:
-        """See `Kind`."""
-        form = form_of(spec)
-        return super().keeps(spec) if form is None else form.keeps()
-
-    def holds_ms(self, spec: SqlSpec) -> int:
-        """See `Kind`: rows without a partner wait, and rows that are not due."""
-        form = form_of(spec)
-        return super().holds_ms(spec) if form is None else form.holds_ms()
-
     def rows_of_groups(self, spec: SqlSpec) -> str:
         """See `Spark`."""
         groups = read_groups(spec.query, [*spec.tables, *spec.topic_tables])
@@ -254,50 +243,13 @@ class Sql(Spark[SqlSpec]):
         what = "the best rows" if groups.is_numbered else "a row"
         return f"{what} for each {', '.join(groups.columns)}"
 
-    def try_out(self, spec: SqlSpec, queries: Queries) -> None:
-        """See `Spark`."""
-        form = form_of(spec)
-        if form is None:
-            super().try_out(spec, queries)
-        else:
-            form.try_out(self.query(spec), queries)
-
-    def kept_for(self, spec: SqlSpec) -> str:
-        """See `Spark`: how long rows are kept does not matter."""
-        form = form_of(spec)
-        return super().kept_for(spec) if form is None else form.kept_for(self.query(spec))
-
-    def declared_difference(self, spec: SqlSpec, kept: str) -> str:
-        """See `Spark`."""
-        form = form_of(spec)
-        if form is None:
-            return super().declared_difference(spec, kept)
-        return form.declared_difference(kept)
-
-    def content(self, spec: SqlSpec, queries: Queries) -> str:
-        """See `Spark`."""
-        form = form_of(spec)
-        if form is None:
-            return super().content(spec, queries)
-        return form.content(self.query(spec), queries)
-
-    def change(self, spec: SqlSpec, kept: str, content: str) -> StateChange:
-        """See `Spark`."""
-        form = form_of(spec)
-        if form is None:
-            return super().change(spec, kept, content)
-        return form.change(kept, content)
-
     def running(
         self, unit: Unit, spec: SqlSpec, query: QuerySpec, queries: Queries
     ) -> Callable[[], BatchProcessor]:
         """See `Spark`."""
-        form, is_passing = form_of(spec), spec.changelog and spec.grouping is None
         query = replace(query, gives_columns=spec.front is not None)
-        if form is None and not is_passing:
+        if not spec.changelog or spec.grouping is not None or form_of(spec) is not None:
             return super().running(unit, spec, query, queries)
-        if form is not None:
-            return form.supplier(unit, query, queries)
         # Imported late: Arrow takes a while to import, and most tasks do not need it.
         from kafka_pipeline.streams.sql.changelog import PassingProcessor
 
