@@ -108,7 +108,7 @@ def job_manager_line(info: JobManagerInfo) -> Text:
     """Return one line about the JobManager."""
     if info.presence is Presence.ABSENT:
         return Text("no JobManager", style="red")
-    if info.presence is not Presence.UP:
+    if not info.is_up:
         ended = "was stopped" if info.presence is Presence.LEFT else "fell silent"
         return Text(
             f"no JobManager: the last one, of epoch {info.epoch}, {ended} {_age(info.age_ms)} ago. "
@@ -126,7 +126,7 @@ def task_managers_table(status: ClusterStatus) -> Table:
             colored(info.presence),
             Text(printable(info.host)),
             Text("" if info.pid is None else str(info.pid)),
-            Text(_threads(info) if info.presence is Presence.UP else ""),
+            Text(_threads(info) if info.is_up else ""),
             Text("" if info.age_ms is None else f"{_age(info.age_ms)} ago"),
         )
         for info in status.task_managers

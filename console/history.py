@@ -57,7 +57,7 @@ class History:
             yield Event(now_ms, EventKind.JOB_MANAGER, text)
         elif info.presence is former.presence:
             return
-        elif info.presence is Presence.UP:
+        elif info.is_up:
             text = "the JobManager's heartbeats come back from Kafka again"
             yield Event(now_ms, EventKind.JOB_MANAGER, text)
         else:
@@ -71,7 +71,7 @@ class History:
         if former is not None and is_same and former.presence is info.presence:
             return
         name = f"TaskManager {info.id}"
-        if info.presence is Presence.UP:
+        if info.is_up:
             verb = "joined" if former is None or former.pid is None else "is back"
             text = f"{name} {verb}: process {info.pid} on {info.host}"
             yield Event(now_ms, EventKind.TASK_MANAGER, text)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 
-from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import PipelineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
@@ -79,7 +79,7 @@ def _progress(deployment: Deployment, status: ClusterStatus, number: int) -> tup
         raise ChangedMeanwhileError(
             f"another change has come after version {number}: see `pipeline versions`"
         )
-    if status.job_manager.presence is not Presence.UP:
+    if not status.job_manager.is_up:
         return False, "no JobManager runs: the change waits for one"
     if wish.stop is not None:
         return False, f"nothing runs for now: {wish.stop.by} works on the job ({wish.stop.purpose})"

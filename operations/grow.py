@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 
-from kafka_pipeline.common.cluster.cluster_status import Presence, TaskManagerInfo
+from kafka_pipeline.common.cluster.cluster_status import TaskManagerInfo
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.topics import control_topic
 from kafka_pipeline.common.errors import ConfigError
@@ -60,7 +60,7 @@ def planned(config: Config, number: int) -> Growth:
 
 def require_none_up(managers: Iterable[TaskManagerInfo], number: int) -> None:
     """Raise `ConfigError` if a TaskManager is up whose id would be `number` or more."""
-    up = [info.id for info in managers if info.id >= number and info.presence is Presence.UP]
+    up = [info.id for info in managers if info.id >= number and info.is_up]
     if up:
         raise ConfigError(
             f"{'TaskManager' if len(up) == 1 else 'TaskManagers'} {', '.join(map(str, up))} "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from kafka_pipeline.common.cluster.cluster_status import Presence
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
@@ -78,8 +77,8 @@ def delete_job(config: Config, admin: Admin, found: Orphans) -> None:
     do it.
     """
     status = read_status(config)
-    up = [f"TaskManager {each.id}" for each in status.task_managers if each.presence is Presence.UP]
-    if status.job_manager.presence is Presence.UP:
+    up = [f"TaskManager {each.id}" for each in status.managers_up]
+    if status.job_manager.is_up:
         up.insert(0, "the JobManager")
     if up:
         raise ConfigError(f"{up[0]} is up: stop all daemons of the job first")

@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
@@ -222,9 +222,7 @@ def _moved(move: OffsetMove) -> Committed:
 
 def _require_rest(status: ClusterStatus, wish: Wish, processors: Collection[str]) -> None:
     """Raise `ConfigError` unless no TaskManager runs the processors, or will."""
-    is_off = status.job_manager.presence is not Presence.UP and not any(
-        info.presence is Presence.UP for info in status.task_managers
-    )
+    is_off = not status.job_manager.is_up and not status.managers_up
     running = sorted(
         str(info.task)
         for info in (*status.tasks, *status.standbys)

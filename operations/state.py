@@ -12,7 +12,7 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
-from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence, TaskInfo
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, TaskInfo
 from kafka_pipeline.common.errors import ConfigError, UnavailableError, shorten
 from kafka_pipeline.common.printable import printable
 from kafka_pipeline.common.protocol.status import TaskState
@@ -300,7 +300,7 @@ def _has(info: TaskInfo, state: TaskState) -> bool:
 
 def _addresses(status: ClusterStatus) -> dict[int, str]:
     """Return where the TaskManagers that are up answer queries. Raises `ConfigError` if nowhere."""
-    up = [info for info in status.task_managers if info.presence is Presence.UP]
+    up = status.managers_up
     found = {info.id: info.state_address for info in up if info.state_address}
     if up and not found:
         raise ConfigError(

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.clients import Partition
@@ -168,7 +168,7 @@ def tasks_of(deployment: Deployment) -> list[TaskId]:
 
 def running(status: ClusterStatus) -> set[TaskId]:
     """Return the tasks that a TaskManager which is up runs, or was asked to; no FAILED ones."""
-    up = {info.id for info in status.task_managers if info.presence is Presence.UP}
+    up = {info.id for info in status.managers_up}
     return {
         info.task
         for info in status.tasks

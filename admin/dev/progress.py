@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_pipeline.common.cluster.cluster_status import Presence
 from kafka_pipeline.common.cluster.conditions import Condition, failures, missing
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
@@ -41,7 +40,7 @@ class Progress:
         known = {info.id: info for info in status.task_managers}
         for number, pid in wanted.processes.items():
             info = known[number]
-            is_it = info.presence is Presence.UP and info.pid == pid
+            is_it = info.is_up and info.pid == pid
             if not is_it or info.code != wanted.code:
                 return None
         if why := failures(status):
@@ -53,10 +52,8 @@ class Progress:
     def runs(self, number: int, pid: int | None) -> bool:
         """Whether a process is up as a TaskManager, by its last heartbeats."""
         self._watcher.read(0)
-        infos = self._watcher.status().task_managers
-        return any(
-            info.id == number and info.pid == pid and info.presence is Presence.UP for info in infos
-        )
+        infos = self._watcher.status().managers_up
+        return any(info.id == number and info.pid == pid for info in infos)
 
     def close(self) -> None:
         """Disconnect."""

@@ -18,7 +18,7 @@ from rich.text import Text
 from kafka_pipeline.admin.remarks import notes
 from kafka_pipeline.admin.signals import Interrupted, Signals
 from kafka_pipeline.admin.status import task_managers_table, tasks_table
-from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence, unread_of
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, unread_of
 from kafka_pipeline.common.cluster.rates import Rates
 from kafka_pipeline.common.tasks import TaskId
 
@@ -49,8 +49,7 @@ class RunProgress:
     @property
     def task_managers_up(self) -> str:
         """The number of TaskManagers that are up, such as `1 of 2`."""
-        managers = self.status.task_managers
-        return f"{sum(m.presence is Presence.UP for m in managers)} of {len(managers)}"
+        return f"{len(self.status.managers_up)} of {len(self.status.task_managers)}"
 
 
 class Display:

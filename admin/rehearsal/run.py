@@ -17,7 +17,6 @@ from kafka_pipeline.admin.rehearsal.progress import Progress, published
 from kafka_pipeline.admin.rehearsal.saving import read_ends
 from kafka_pipeline.admin.signals import Interrupted, Signals
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.cluster.cluster_status import Presence
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.durations import spoken
 from kafka_pipeline.common.errors import ConfigError, PipelineError, UnavailableError
@@ -159,7 +158,7 @@ class Rehearsal:
             raise ConfigError("this job has no pipeline yet: there is nothing to compare with")
         require_usable_state(found)
         require_no_stop(deployment.wish)
-        if read_status(self._live).job_manager.presence is not Presence.UP:
+        if not read_status(self._live).job_manager.is_up:
             raise UnavailableError("the job does not run: no JobManager of it is up")
         return deployment.current.pipeline, new
 
@@ -168,12 +167,8 @@ class Rehearsal:
         while self._admin.finds(shadow.topic_names.heartbeat):
             status = read_status(shadow)
             up = [
-                *(["its JobManager"] if status.job_manager.presence is Presence.UP else []),
-                *(
-                    f"TaskManager {each.id} at {each.host}"
-                    for each in status.task_managers
-                    if each.presence is Presence.UP
-                ),
+                *(["its JobManager"] if status.job_manager.is_up else []),
+                *(f"TaskManager {each.id} at {each.host}" for each in status.managers_up),
             ]
             if not up:
                 return

@@ -60,6 +60,11 @@ class JobManagerInfo:
     engine: str = ""
     """The version of the engine; "" if unknown: earlier versions do not report it."""
 
+    @property
+    def is_up(self) -> bool:
+        """Whether it is UP."""
+        return self.presence is Presence.UP
+
 
 @dataclass(frozen=True, slots=True)
 class TaskManagerInfo:
@@ -77,6 +82,11 @@ class TaskManagerInfo:
     """The host and port at which it answers queries of state; "" if it does not."""
     engine: str = ""
     """As in `JobManagerInfo`."""
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it is UP."""
+        return self.presence is Presence.UP
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +146,14 @@ class ClusterStatus:
         return tuple(info.task for info in self.tasks if info.owner is None and not info.is_held)
 
     @property
+    def managers_up(self) -> list[TaskManagerInfo]:
+        """The TaskManagers that are UP."""
+        return [info for info in self.task_managers if info.is_up]
+
+    @property
     def code(self) -> dict[int, Mapping[str, str]]:
         """The fingerprints of the user's modules in the TaskManagers that are up, by id."""
-        managers = self.task_managers
-        return {info.id: info.code for info in managers if info.presence is Presence.UP}
+        return {info.id: info.code for info in self.managers_up}
 
     @property
     def engines(self) -> dict[str, list[str]]:
@@ -148,11 +162,10 @@ class ClusterStatus:
         Managers are "JobManager" and "TaskManager 0". An unknown version is "".
         """
         found: dict[str, list[str]] = {}
-        if self.job_manager.presence is Presence.UP:
+        if self.job_manager.is_up:
             found[self.job_manager.engine] = ["JobManager"]
-        for info in self.task_managers:
-            if info.presence is Presence.UP:
-                found.setdefault(info.engine, []).append(f"TaskManager {info.id}")
+        for info in self.managers_up:
+            found.setdefault(info.engine, []).append(f"TaskManager {info.id}")
         return found
 
     @property
@@ -271,7 +284,7 @@ def snapshot(beats: Iterable[Beat], now_ms: int, interval_ms: int, tm_number: in
         _task_manager(tm_id, reports.get(tm_id), now_ms, overdue_ms)
         for tm_id in sorted({*range(tm_number), *reports})
     )
-    up = {info.id for info in managers if info.presence is Presence.UP}
+    up = {info.id for info in managers if info.is_up}
     statuses = {
         (tm_id, status.task): status
         for tm_id, (_, report) in reports.items()

@@ -59,7 +59,7 @@ def _job_manager(status: ClusterStatus) -> Iterator[str]:
 def _daemons(status: ClusterStatus, tm_number: int) -> Iterator[str]:
     yield from _job_manager(status)
     for info in status.task_managers:
-        if info.id < tm_number and info.presence is not Presence.UP:
+        if info.id < tm_number and not info.is_up:
             yield f"TaskManager {info.id} is {info.presence}"
 
 
@@ -126,8 +126,7 @@ def _not_held(status: ClusterStatus) -> Iterator[str]:
 
 
 def _still_up(status: ClusterStatus) -> Iterator[str]:
-    if status.job_manager.presence is Presence.UP:
+    if status.job_manager.is_up:
         yield "the JobManager is UP"
-    for info in status.task_managers:
-        if info.presence is Presence.UP:
-            yield f"TaskManager {info.id} is UP"
+    for info in status.managers_up:
+        yield f"TaskManager {info.id} is UP"

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kafka_pipeline.common.cluster.cluster_status import (
-    Presence,
     TaskInfo,
     TaskManagerInfo,
     task_to_json,
@@ -44,7 +43,7 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
             "findings": list(status.job_manager.findings),
         },
         "task_managers": {
-            "up": sum(info.presence is Presence.UP for info in status.task_managers),
+            "up": len(status.managers_up),
             "expected": len(status.task_managers),
         },
         "tasks": {"count": figures["tasks"], "states": figures["states"]},
@@ -92,7 +91,7 @@ def _task_manager(manager: TaskManagerInfo, owned: list[TaskInfo]) -> dict[str, 
     of_thread: dict[int | None, list[TaskInfo]] = {}
     for info in owned:
         of_thread.setdefault(info.status.thread if info.status else None, []).append(info)
-    threads = manager.threads if manager.presence is Presence.UP else ()
+    threads = manager.threads if manager.is_up else ()
     numbers = {*range(len(threads)), *of_thread} - {None}
     return {
         "id": manager.id,

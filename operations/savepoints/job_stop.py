@@ -8,7 +8,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-from kafka_pipeline.common.cluster.cluster_status import Presence
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
@@ -175,14 +174,13 @@ class JobStop:
         """
         status = watcher.status()
         all_, leader = (*status.tasks, *status.standbys), status.job_manager
-        if leader.presence is Presence.UP:
+        if leader.is_up:
             left = sum(info.status is not None or not info.is_held for info in all_)
             return f"{counted(left, 'task')} to stop" if left or not all_ else None
-        up = [info for info in status.task_managers if info.presence is Presence.UP]
         overdue_ms = MISSED_BEATS * self._config.heartbeat_interval_ms
         is_long_gone = leader.age_ms is None or leader.age_ms > overdue_ms
         have_tasks = any(info.status is not None for info in all_)
-        if up and (have_tasks or not is_long_gone or watcher.misses_tasks):
+        if status.managers_up and (have_tasks or not is_long_gone or watcher.misses_tasks):
             return "TaskManagers are up, and no JobManager: start it, or stop all daemons"
         return None
 

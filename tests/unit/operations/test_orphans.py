@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 import kafka_pipeline.operations.orphans
-from kafka_pipeline.common.cluster.cluster_status import Presence
+from kafka_pipeline.common.cluster.cluster_status import (
+    ClusterStatus,
+    JobManagerInfo,
+    Presence,
+    TaskManagerInfo,
+)
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
@@ -56,15 +60,12 @@ class Deleting:
         self.deleted.append(tuple(names))
 
 
-def reading(job_manager: Presence, task_managers: Sequence[Presence]) -> Callable[[Config], Any]:
+def reading(
+    job_manager: Presence, task_managers: Sequence[Presence]
+) -> Callable[[Config], ClusterStatus]:
     """Return a function that reads a status with daemons like these."""
-    found = SimpleNamespace(
-        job_manager=SimpleNamespace(presence=job_manager),
-        task_managers=[
-            SimpleNamespace(id=id_, presence=presence) for id_, presence in enumerate(task_managers)
-        ],
-    )
-    return lambda _: found
+    managers = tuple(TaskManagerInfo(id_, each) for id_, each in enumerate(task_managers))
+    return lambda _: ClusterStatus(JobManagerInfo(job_manager), managers, ())
 
 
 def deployment(wish: Wish, *versions: tuple[PipelineProcessor, ...]) -> Deployment:
