@@ -261,12 +261,10 @@ def test_a_task_that_asked_for_its_commit_takes_no_records_while_that_waits() ->
     """With the next records, calls would be open, and nothing could be committed."""
     host = running((0, 1))
     due(host, 0)
-    assert host.take(fed(1), ended(1, has_more=True, wants_commit=True)) == [
-        RunTurn(task(1), BUDGET_MS)
-    ]
+    assert host.take(fed(1), ended(1, has_more=True, wants_commit=True)) == [RunTurn(task(1))]
     assert host.take(fed(1)) == []
     assert host.take(CommitEnded(task(0))) == [CommitTask(task(1))]
-    assert host.take(CommitEnded(task(1))) == [RunTurn(task(1), BUDGET_MS)]
+    assert host.take(CommitEnded(task(1))) == [RunTurn(task(1))]
 
 
 def test_a_commit_that_takes_long_holds_up_no_other() -> None:
