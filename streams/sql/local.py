@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -125,18 +124,20 @@ class LocalQueries:
         # The processor's name is only for errors, and a query with one is not kept.
         name = replace(spec, processor="").to_json()
         shared = self._aggregations.get(name)
-        if shared is None or not shared.users:
-            shared = self._shared(name, spec)
-            self._aggregations[name] = shared
+        if shared is None:
+            shared = self._aggregations[name] = self._shared(name, spec)
         shared.users += 1
         return shared
 
     def _shared(self, name: str, spec: QuerySpec) -> _SharedAggregation:
         queries = self._queries()
-        query = _IDLE.take(queries.spark_id, name)
-        if query is None:
-            query = queries.open_aggregation(spec)
-        return _SharedAggregation(query, partial(_IDLE.put, queries.spark_id, name, spec, query))
+        query = _IDLE.take(queries.spark_id, name) or queries.open_aggregation(spec)
+
+        def last_closed() -> None:
+            del self._aggregations[name]
+            _IDLE.put(queries.spark_id, name, spec, query)
+
+        return _SharedAggregation(query, last_closed)
 
     def open_join(self, spec: QuerySpec) -> RunningJoin:
         """See `SparkQueries.open_join`. Raises as `open` does."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -17,12 +18,17 @@ from kafka_pipeline.streams.sql.spec import QuerySpec
 SPEC = QuerySpec("SELECT key, count(*) AS n FROM input GROUP BY key", processor="Counts")
 
 
+class _Opened(SimpleNamespace):
+    """An aggregation."""
+
+
 class FakeSpark:
     """Opens aggregations that do nothing but write down what happens to them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, most_idle: int = 16) -> None:
         self.spark_id = "local-1 UTC"
         self.log: list[str] = []
+        self.opened: list[weakref.ref[_Opened]] = []
         monkeypatch.setattr(local, "_IDLE", IdleAggregations(most_idle))
 
     def queries(self, monkeypatch: pytest.MonkeyPatch) -> LocalQueries:
@@ -34,9 +40,11 @@ class FakeSpark:
     def open_aggregation(self, spec: QuerySpec) -> Any:
         self.log.append(f"open {spec.processor}")
         parts = dict.fromkeys(("shape", "partial", "merge", "replace"))
-        return SimpleNamespace(
+        opened = _Opened(
             columns=("key",), **parts, close=lambda: self.log.append(f"close {spec.processor}")
         )
+        self.opened.append(weakref.ref(opened))
+        return opened
 
 
 def test_tasks_share_an_aggregation_and_the_next_driver_takes_it_over(
@@ -71,6 +79,16 @@ def test_few_aggregations_stay_and_none_on_another_spark_is_used(
     spark.spark_id = "local-2 UTC"
     spark.queries(monkeypatch).open_aggregation(replace(SPEC, processor="C", max_collected=3))
     assert spark.log[4:] == ["open C"]
+
+
+def test_a_driver_that_goes_on_keeps_no_aggregation_that_was_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spark = FakeSpark(monkeypatch, most_idle=1)
+    queries = spark.queries(monkeypatch)
+    for limit in (1, 2, 3):
+        queries.open_aggregation(replace(SPEC, max_collected=limit)).close()
+    assert [each() is None for each in spark.opened] == [True, True, False]
 
 
 @pytest.mark.parametrize(
