@@ -16,6 +16,7 @@ from functools import reduce
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -29,6 +30,8 @@ from tests.unit.streams.sql.grouped_job import Result
 FOREVER = 2**31 - 1
 _NEARLY_ZERO = Decimal("1e-10")
 """What should be 0 is less than that, if it is the difference of doubles."""
+_ERRORS = (PySparkException, Py4JJavaError)
+"""What Spark raises; the second one for its own bugs, as with some BETWEEN in GROUP BY."""
 _HIDDEN = ("__time", "__start", "__end")
 _AS_OF = re.compile(r"«asof (\w+)»")
 _RECORD = {
@@ -91,18 +94,18 @@ class Judge:
             for inputs in runs:
                 _define(session, query, inputs)
                 frames.append(_numbered(session.sql(text), len(frames)))
-        except PySparkException as error:
+        except _ERRORS as error:
             return [_unjudged(error)] * len(runs)
         try:
             rows = reduce(DataFrame.union, frames).collect()
-        except PySparkException:
+        except _ERRORS:
             return [self._one(query, frame) for frame in frames]
         return [_kept(query, [row for row in rows if row.run == run]) for run in range(len(runs))]
 
     def _one(self, query: Query, frame: DataFrame) -> list[Row] | UnjudgedError:
         try:
             return _kept(query, frame.collect())
-        except PySparkException as error:
+        except _ERRORS as error:
             return _unjudged(error)
 
 
@@ -114,8 +117,9 @@ def _session() -> SparkSession:
     return session
 
 
-def _unjudged(error: PySparkException) -> UnjudgedError:
-    return UnjudgedError(str(error).splitlines()[0])
+def _unjudged(error: Exception) -> UnjudgedError:
+    # The message of a text that Spark cannot read begins with an empty line.
+    return UnjudgedError(str(error).strip().splitlines()[0])
 
 
 def _text(query: Query) -> str:
