@@ -86,6 +86,39 @@ _ORDERED = (
 )
 """Their results depend on the order of the records of a group, which only partitions keep."""
 
+_NUMBERS = ("INT", "BIGINT", "DECIMAL")
+
+
+def around(kind: str) -> list[tuple[str, tuple[str, ...], str]]:
+    """Return expressions of an aggregate of a kind: the kinds of their other parts, and theirs.
+
+    Without a kind of its own, one has that of the aggregate.
+    """
+    if kind not in _ANY:
+        return []
+    found = [
+        ("coalesce({0}, {1})", (kind,), ""),
+        ("ifnull({0}, {1})", (kind,), ""),
+        ("nullif({0}, {1})", (kind,), ""),
+        ("nullif({0}, {1}) IS NULL", (kind,), "BOOLEAN"),
+        ("CASE WHEN {2} THEN {0} ELSE {1} END", (kind, "BOOLEAN"), ""),
+        ("{0} BETWEEN {1} AND {2}", (kind, kind), "BOOLEAN"),
+        ("{0} NOT BETWEEN {1} AND {2}", (kind, kind), "BOOLEAN"),
+        ("{0} IN ({1}, {2})", (kind, kind), "BOOLEAN"),
+        ("greatest({0}, {1})", (kind,), ""),
+        ("CAST({0} AS STRING)", (), "STRING"),
+    ]
+    if kind in _NUMBERS:
+        divided = kind if kind == "DECIMAL" else ROUNDED
+        found += [
+            ("try_add({0}, {1})", (kind,), "BIGINT" if kind == "INT" else kind),
+            ("try_subtract({0}, {1} * 2)", ("DECIMAL",), "DECIMAL"),
+            ("try_divide({0}, nullif({1}, 0))", ("DECIMAL",), "DECIMAL"),
+            ("try_divide({0}, nullif({1}, 0))", ("BIGINT",), divided),
+        ]
+    return found
+
+
 _FOR_CHANGES = ("INT", "DECIMAL_COLUMN")
 _INVERTIBLE = (
     _Function("count(*)", ("",), "BIGINT"),
@@ -153,18 +186,43 @@ class Aggregates:
 
     def one(self) -> Expression:
         """Return an aggregate, or an expression of some."""
-        chance = self._chance
         first = self.plain()
-        if chance.random() < 0.2 and first.kind in ("BIGINT", "INT"):
-            template, kind = chance.choice(
-                (
-                    ("coalesce({0}, 0)", first.kind),
-                    ("{0} % 7 + count(*)", "BIGINT"),
-                    ("CAST({0} AS STRING)", "STRING"),
-                )
-            )
-            return Expression(template, kind, (first,))
-        return first
+        return self._around(first) if self._chance.random() < 0.35 else first
+
+    def having(self) -> tuple[str, ...]:
+        """Return a condition for HAVING, which often has an aggregate of its own, or none."""
+        chance = self._chance
+        if chance.random() < 0.4:
+            return ()
+        if chance.random() < 0.6:
+            return (chance.choice(("count(*) > 1", "count(*) % 2 = 1")),)
+        for _ in range(20):
+            first = self.plain()
+            if conditions := [each for each in around(first.kind) if each[2] == "BOOLEAN"]:
+                return (self._made(chance.choice(conditions), first).sql,)
+        return ()
+
+    def _around(self, first: Expression) -> Expression:
+        found = around(first.kind)
+        return self._made(self._chance.choice(found), first) if found else first
+
+    def _made(self, what: tuple[str, tuple[str, ...], str], first: Expression) -> Expression:
+        """Return an expression of an aggregate, and of others or constants."""
+        template, kinds, kind = what
+        others = tuple(self._of(each, first) for each in kinds)
+        return Expression(template, kind or first.kind, (first, *others))
+
+    def _of(self, kind: str, first: Expression) -> Expression:
+        """Return an aggregate of a kind, the `first` one of an expression, or a constant."""
+        chance = self._chance
+        if kind == "BOOLEAN":
+            return Expression("count(*) > 2", kind)
+        if chance.random() < 0.2:
+            return first
+        for _ in range(8 if chance.random() < 0.6 else 0):
+            if (found := self.plain()).kind == kind:
+                return found
+        return self._drawing.constant(kind)
 
     def plain(self) -> Expression:
         """Return an aggregate."""

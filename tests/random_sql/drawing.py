@@ -8,14 +8,21 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from tests.random_sql.aggregates import Aggregates, Records
+from tests.random_sql.aggregates import ROUNDED, Aggregates, Records, around
 from tests.random_sql.drawn_changes import grouped_changes, joined_changes
 from tests.random_sql.drawn_joins import join, joined_groups, regular_join
 from tests.random_sql.drawn_windows import GRACE_MIN, table_function, window, window_of_changes
 from tests.random_sql.expressions import Drawing, Expression, column
 from tests.random_sql.nesting import again
 from tests.random_sql.queries import Item, Query, Shape, Window
-from tests.random_sql.sources import Source, columns, conditions, grouping, key_of_groups
+from tests.random_sql.sources import (
+    AS_NORMALIZED,
+    Source,
+    columns,
+    conditions,
+    grouping,
+    key_of_groups,
+)
 
 _DESCENDING = ("INT", "DOUBLE", "DECIMAL", "STRING", "TIMESTAMP", "BOOLEAN", "BIGINT", "DATE")
 
@@ -64,7 +71,7 @@ def _grouped(
     groups: tuple[Expression, ...] = (),
 ) -> Query:
     drawing = Drawing(chance, source.columns)
-    groups = groups or grouping(chance, drawing, source.key)
+    groups = groups or grouping(chance, drawing, source.key, AS_NORMALIZED)
     ordered = any(each.sql == source.key.sql for each in groups)
     ordered = ordered and not (window is not None and window.is_session)
     records = Records.ORDERED if ordered else Records.UNORDERED
@@ -75,9 +82,7 @@ def _grouped(
         items.append(Item("border", Expression(border, "TIMESTAMP")))
     if chance.random() < 0.5:
         items.append(Item("g", groups[0]))
-    having: tuple[str, ...] = chance.choice(
-        ((), (), ("count(*) > 1",), ("count(*) % 2 = 1",), ("max(length(key)) > 0",))
-    )
+    having = aggregates.having()
     outer = ("v0 IS NOT NULL",) if chance.random() < 0.15 else ()
     key = key_of_groups(groups, window)
     deletes = having or outer  # and nothing deletes the result of a key that is null
@@ -90,7 +95,7 @@ def _grouped(
         where=conditions(chance, drawing),
         groups=groups,
         window=window,
-        having=tuple(each.replace("key", source.key.sql) for each in having),
+        having=having,
         outer=outer,
         on_close=window is not None and chance.random() < 0.5,
         grace_min=GRACE_MIN if window is not None else None,
@@ -103,7 +108,7 @@ def _changes(chance: random.Random) -> Query:
     """Draw groups of upserts."""
     source = Source(chance, joins=False)
     drawing = Drawing(chance, source.columns)
-    groups = grouping(chance, drawing, source.key)
+    groups = grouping(chance, drawing, source.key, AS_NORMALIZED)
     aggregates = Aggregates(chance, drawing, records=Records.CHANGES)
     found = window_of_changes(chance, source)
     return Query(
@@ -113,7 +118,7 @@ def _changes(chance: random.Random) -> Query:
         where=conditions(chance, drawing),
         groups=groups,
         window=found,
-        having=chance.choice(((), (), ("count(*) > 1",), ("count(*) % 2 = 1",))),
+        having=aggregates.having(),
         changelog=True,
         **source.settings(),
     )
@@ -215,17 +220,29 @@ _ROWS = (
 _TIMES = ("INTERVAL '1 hour'", "INTERVAL 20 MINUTES", "INTERVAL '3' DAY")
 _KINDS_OVER = ("INT", "DOUBLE", "DECIMAL", "STRING", "BIGINT", "BOOLEAN", "DATE")
 _SUMMED = ("sum", "avg", "stddev")
+_RESULTS_OVER = {
+    "count": "BIGINT",
+    "avg": "DOUBLE",
+    "stddev": ROUNDED,
+    "sort_array(collect_list": "LIST",
+}
 
 
 def _frames(chance: random.Random) -> Query:
     """Draw `OVER (…)`."""
     source = Source(chance, joins=False, explodes=False)
     drawing = Drawing(chance, source.columns)
-    groups = {each.sql: each for each in (source.key, *grouping(chance, drawing, source.key))}
+    found = grouping(chance, drawing, source.key, AS_NORMALIZED)
+    groups = {each.sql: each for each in (source.key, *found)}
     by = ", ".join(groups)
     items = list(columns(chance, drawing, 2))
     for place in range(len(items), len(items) + chance.randint(1, 3)):
-        items.append(Item(f"v{place}", _framed(chance, drawing, by)))
+        framed = _framed(chance, drawing, by)
+        if chance.random() < 0.35 and (parts := around(framed.kind)):
+            template, kinds, kind = chance.choice(parts)
+            others = tuple(drawing.varying(each, 1) for each in kinds)
+            framed = Expression(template, kind or framed.kind, (framed, *others))
+        items.append(Item(f"v{place}", framed))
     above = f"v{len(items) - 1} IS NOT NULL"
     return Query(
         Shape.OVER,
@@ -261,7 +278,7 @@ def _framed(chance: random.Random, drawing: Drawing, by: str) -> Expression:
     call = f"{function}({{0}}) {over}"
     if "(" in function:
         call = f"{function}({{0}}) {over})"
-    kind = {"count": "BIGINT", "avg": "DOUBLE", "stddev": "DOUBLE"}.get(function, argument.kind)
+    kind = _RESULTS_OVER.get(function, argument.kind)
     return Expression(call, kind, (argument,))
 
 

@@ -71,7 +71,7 @@ def grouped_changes(chance: random.Random) -> Query:
         items=tuple(Item(f"v{place}", aggregates.one()) for place in range(chance.randint(1, 3))),
         key=key_of_groups(groups, window),
         window=window,
-        having=chance.choice(((), (), ("count(*) > 1",), ("count(*) % 2 = 1",))),
+        having=aggregates.having(),
         **settings,
     )
 
@@ -163,7 +163,7 @@ def _groups(chance: random.Random, topic: str, schema: dict[str, str], *, change
     aggregates = Aggregates(chance, drawing, records=Records.CHANGES)
     items = [Item(f"a{place}", aggregates.one()) for place in range(chance.randint(1, 2))]
     given = [f"{name} AS g{place}" for place, name in enumerate(chosen)]
-    having = chance.choice(("", "", " HAVING count(*) > 1", " HAVING count(*) % 2 = 1"))
+    having = "".join(f" HAVING {each}" for each in aggregates.having())
     where = f" WHERE {drawing.condition().sql}" if chance.random() < 0.3 else ""
     columns_of_groups = ", ".join([*given, *(each.sql for each in items)])
     by = ", ".join(chosen)

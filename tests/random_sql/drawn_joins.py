@@ -178,7 +178,7 @@ def joined_groups(chance: random.Random) -> Query:
         groups=groups,
         window=window,
         grace_min=None if window is None else _NEVER_LATE_MIN,
-        having=chance.choice(((), (), ("count(*) > 1",), ("count(*) % 2 = 1",))),
+        having=aggregates.having(),
         **settings,
     )
 

@@ -107,6 +107,7 @@ _OPERATIONS: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("try_multiply({0}, 2)", ("INT",)),
         ("{0} % 3", ("INT",)),
         ("pmod({0}, 3)", ("INT",)),
+        ("nullif({0}, {1})", ("INT", "INT")),
         ("size({0})", ("ARRAY<STRING>",)),
         ("get({0}, 0)", ("ARRAY<INT>",)),
         ("array_max({0})", ("ARRAY<INT>",)),
@@ -149,6 +150,7 @@ _OPERATIONS: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("try_add({0}, {1})", ("DECIMAL", "DECIMAL")),
         ("try_multiply({0}, 2)", ("DECIMAL",)),
         ("try_divide({0}, 3)", ("DECIMAL",)),
+        ("nullif({0}, {1})", ("DECIMAL", "DECIMAL")),
         ("try_cast({0} AS DECIMAL(12,3))", ("DECIMAL",)),
         ("try_cast({0} AS DECIMAL(8,1))", ("DOUBLE",)),
         ("CAST({0} AS DECIMAL(12,0))", ("INT",)),
@@ -170,6 +172,8 @@ _OPERATIONS: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("{0} LIKE '%a%'", ("STRING",)),
         ("{0} IN ('a', 'é', NULL)", ("STRING",)),
         ("{0} BETWEEN 0 AND 3", ("INT",)),
+        ("{0} BETWEEN {1} AND {2}", ("DECIMAL", "DECIMAL", "DECIMAL")),
+        ("{0} NOT BETWEEN 'a' AND {1}", ("STRING", "STRING")),
         ("array_contains({0}, 'a')", ("ARRAY<STRING>",)),
         ("exists({0}, v -> v > 1)", ("ARRAY<INT>",)),
         ("{0} RLIKE '^[a-z]'", ("STRING",)),
@@ -240,8 +244,12 @@ class Drawing:
         """Return a column of this kind, or a constant if there is none, and now and then."""
         found = [name for name, each in self.columns.items() if each == kind]
         if not found or self._chance.random() < 0.15:
-            return Expression(self._chance.choice(_LITERALS[kind]), kind)
+            return self.constant(kind)
         return Expression(self._chance.choice(found), kind)
+
+    def constant(self, kind: str) -> Expression:
+        """Return a constant."""
+        return Expression(self._chance.choice(_LITERALS[kind]), kind)
 
     def condition(self) -> Expression:
         """Return a condition that is true for some rows and not for others, mostly."""

@@ -35,7 +35,7 @@ def again(chance: random.Random, draw: Callable[[], Query], processors: int = 1)
         groups=groups,
         schema=seen,
         where=conditions(chance, drawing),
-        having=chance.choice(((), (), ("count(*) > 1",), ("count(*) % 2 = 1",))),
+        having=aggregates.having(),
         processors=processors,
         is_cte=processors == 1 and chance.random() < 0.3,
     )

@@ -12,6 +12,8 @@ from tests.random_sql.values import COLUMNS
 
 TABLE = {"city": "STRING", "level": "INT"}
 GROUPABLE = ("STRING", "INT", "BIGINT", "DECIMAL", "BOOLEAN", "DATE", "TIMESTAMP")
+AS_NORMALIZED = (*GROUPABLE, "DOUBLE")
+"""Kinds of grouping columns whose own values no result has: 0.0 and -0.0 are in one group."""
 
 
 class Source:
@@ -103,14 +105,17 @@ def columns(chance: random.Random, drawing: Drawing, most: int = 4) -> tuple[Ite
 
 
 def grouping(
-    chance: random.Random, drawing: Drawing, key: Expression | None
+    chance: random.Random,
+    drawing: Drawing,
+    key: Expression | None,
+    kinds: tuple[str, ...] = GROUPABLE,
 ) -> tuple[Expression, ...]:
     """Return grouping columns: often the key, in a third of the cases expressions."""
-    names = [name for name, kind in drawing.columns.items() if kind in GROUPABLE]
+    names = [name for name, kind in drawing.columns.items() if kind in kinds]
     found = [key] if key is not None and chance.random() < 0.5 else []
     for _ in range(chance.choice((0, 1, 1, 2) if found else (1, 1, 2))):
         if chance.random() < 0.3 or not names:
-            found.append(drawing.varying(chance.choice(GROUPABLE), 1))
+            found.append(drawing.varying(chance.choice(kinds), 1))
         else:
             name = chance.choice(names)
             found.append(column(name, drawing.columns[name]))

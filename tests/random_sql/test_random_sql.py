@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -131,6 +132,12 @@ def test_faults_are_found(comparison: Comparison) -> None:
         assert kind(gives=gives) == "difference", gives.__name__
 
 
+@pytest.mark.integration
+def test_query_that_spark_cannot_read_is_not_right(comparison: Comparison) -> None:
+    unreadable = replace(ODD_COUNTS, having=("count(*) >",))
+    assert "PARSE_SYNTAX_ERROR" in comparison.compare(unreadable, INPUTS).unjudged
+
+
 def test_a_seed_draws_the_same_again() -> None:
     query = draw_query(8)
     assert query == draw_query(8)
@@ -155,9 +162,13 @@ def test_queries_have_all_that_they_should() -> None:
         *("collect_list", "collect_set", "percentile", "stddev", "max_by", "first("),
         *("dense_rank()", " rank()", "ROWS BETWEEN", "RANGE BETWEEN", "lag(", "WITH t AS"),
         *("calendar_window", "TUMBLE(", "HOP(", "SESSION(TABLE", "products"),
-        *(" JOIN (orders", "FROM (orders o JOIN", "timestamp - o.timestamp"),
+        "timestamp - o.timestamp",
+        *("nullif(sum(", "nullif(avg(", "ifnull(", "IN (count("),
     ):
         assert part in text, part
+    joined = " ".join(draw_query(seed, ("joined",)).text for seed in range(QUERIES))
+    for part in (" JOIN (orders", "FROM (orders o JOIN"):
+        assert part in joined, part
     assert {query.changelog for query in queries} == {True, False}
     assert {query.upserts for query in queries if query.changes} >= {("orders",), ("payments",)}
     assert {query.ttl for query in queries} == {"", "none", "20000 d"}
