@@ -25,6 +25,7 @@ from kafka_pipeline.deployment.pipeline_topic import (
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 
 _LOOK_S = 0.5
+_GOES_ON = "the JobManager goes on with it: see `pipeline status` and `pipeline versions`"
 
 
 def follow(
@@ -60,12 +61,9 @@ def follow(
                 if text := _held_up(config, admin, reader.deployment, watcher.status()):
                     raise PipelineError(text)
                 if time.monotonic() >= deadline_s:
-                    raise UnavailableError(
-                        "the change is not complete in time; the JobManager goes on with it: see "
-                        "`pipeline status` and `pipeline versions`"
-                    )
+                    raise UnavailableError(f"the change is not complete in time; {_GOES_ON}")
         except KeyboardInterrupt:
-            say("the JobManager goes on with it: see `pipeline status` and `pipeline versions`")
+            say(_GOES_ON)
             raise
 
 

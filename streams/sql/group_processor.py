@@ -249,8 +249,7 @@ class GroupProcessor(QueryProcessor[PreparedAggregation], FollowsTime):
 
     def _forward(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
-            for child in self.children:
-                self.context.forward(batch, child)
+            self.forward(batch)
 
 
 class WindowProcessor(GroupProcessor):

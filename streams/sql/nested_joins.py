@@ -42,6 +42,7 @@ class _Nested:
     def __init__(self, given: Rewritten, tables: Collection[str]) -> None:
         self._given, self._tables = given, tables
         self._tokens = Spark().tokenize(given.query)
+        self._places = [0, *(token.start for token in self._tokens[1:]), len(given.query)]
 
     def without_the_first(self) -> Text | None:
         """Return the text without its first, innermost group; `None` if there is none."""
@@ -108,8 +109,7 @@ class _Nested:
 
     def _text(self, start: int, end: int) -> Text:
         """Return the text from a token up to another one, with what is between the two."""
-        places = [0, *(token.start for token in self._tokens[1:]), len(self._given.query)]
-        return self._given.between(places[start], places[end])
+        return self._given.between(self._places[start], self._places[end])
 
 
 def _queries(query: Query) -> Iterator[Query]:

@@ -45,7 +45,7 @@ class QueryProcessor(MixedProcessor, Generic[Q]):
         open_query: Callable[[QuerySpec], Q],
         children: Sequence[str | None] = (None,),
     ) -> None:
-        """`children` are those that get results; `None` stands for all."""
+        """`children` are those that get results; `None` means all."""
         self.spec = spec
         self.open_query = open_query
         self.children = children
