@@ -88,7 +88,7 @@ def running(folder: Path, bootstrap_servers: str) -> Iterator[Running]:
     name = f"one_{os.getpid()}"
     settings = {
         "tm_number": 1,
-        "heartbeat_interval_ms": 500,
+        "heartbeat_interval_ms": 2_000,  # the task of a lost lease begins again with its figures
         "max_batch_records": 50,
         "modules": "[tests.user_code.word_count, tests.user_code.shop, tests.user_code.slow]",
         "python_path": f"[{ROOT}]",
