@@ -66,8 +66,11 @@ def avro_rows(
 
     A key that `is_key` and is text, a number or bytes is what a query sees as key.
     """
-    functions = schema_registry.avro_rows(registry, subject, schema, version, is_key=is_key)
-    return _serde("avro", subject, functions)
+    functions, batches = schema_registry.avro_rows(
+        registry, subject, schema, version, is_key=is_key
+    )
+    one = _serde("avro", subject, functions)
+    return serdes.ColumnSerde(one.name, one.serialize, one.deserialize, *batches)
 
 
 def row_schema(

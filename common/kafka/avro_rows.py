@@ -5,14 +5,18 @@ Needs the extra `schemaregistry`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from operator import itemgetter, methodcaller
 from typing import Any
 
 import msgspec
 from fastavro import schemaless_reader
 
 from kafka_pipeline.common import json_text
-from kafka_pipeline.common.kafka.avro_codec import AvroReader, AvroWriter, Written
+from kafka_pipeline.common.arrow_json import FEWEST_RECORDS
+from kafka_pipeline.common.kafka.avro_batches import AvroBatches, UnsureError, batches_of
+from kafka_pipeline.common.kafka.avro_codec import FRAME_BYTES, AvroReader, AvroWriter, Written
 from kafka_pipeline.common.kafka.avro_row_types import RowReader, row_reader
 from kafka_pipeline.common.kafka.avro_values import (
     UnfitError,
@@ -45,6 +49,7 @@ class AvroRowReader(AvroReader):
     ) -> None:
         super().__init__(client, subject, schema, version)
         self._is_key = is_key
+        self._batches: dict[bytes, AvroBatches | None] = {}
 
     def __call__(self, data: bytes) -> bytes:
         """See `AvroReader`."""
@@ -54,6 +59,26 @@ class AvroRowReader(AvroReader):
         if not (self._is_key or isinstance(value, dict)):
             raise MisfitError("they are not a record, and only a record has columns")
         return _encode(value)
+
+    def read_all(self, records: Sequence[bytes]) -> list[bytes]:
+        """Return the rows of records, none of which is null.
+
+        Raises any exception where they have to be read one by one.
+        """
+        if self._is_key or len(records) < FEWEST_RECORDS:
+            raise UnsureError
+        size = FRAME_BYTES[records[0][0]]
+        frame = records[0][:size]
+        if not all(map(methodcaller("startswith", frame), records)):
+            raise UnsureError
+        if frame not in self._batches:
+            written = self._written[frame]  # none yet: the registry is asked for the first record
+            is_same = written.reader is None
+            self._batches[frame] = batches_of(self._schema_of(written)) if is_same else None
+        batches = self._batches[frame]
+        if batches is None:
+            raise UnsureError
+        return batches.read(list(map(itemgetter(slice(size, None)), records)))
 
     def _find(self, frame: bytes) -> Written:
         found = super()._find(frame)
@@ -75,6 +100,7 @@ class AvroRowWriter(AvroWriter):
     """Writes records, given as the bytes of a JSON object."""
 
     _reader: RowReader | None
+    _batches: AvroBatches | None
 
     def __call__(self, value: bytes) -> bytes:
         """See `AvroWriter`."""
@@ -94,8 +120,19 @@ class AvroRowWriter(AvroWriter):
             raise MisfitError(f"it does not fit {name}: {error}") from None
         return super().__call__(row)
 
+    def write_all(self, rows: Sequence[bytes]) -> list[bytes]:
+        """Return the records of rows, none of which is null.
+
+        Raises any exception where they have to be written one by one.
+        """
+        if self._found is None or self._batches is None or len(rows) < FEWEST_RECORDS:
+            raise UnsureError
+        frame, _, _ = self._found
+        return list(map(frame.__add__, self._batches.write(rows)))
+
     def _prepared(self, schema: Any) -> Any:
         try:
+            self._batches = batches_of(schema)
             self._convert = writer_of(schema)
             self._reader = row_reader(schema)
         except UnfitError as error:

@@ -188,7 +188,12 @@ def reader_of(schema: Any) -> Convert:
     It raises `UnfitError` or another `ValueError`, none of which quotes the value. fastavro must
     have been called with `return_named_type`.
     """
-    return _reader(schema, named_in(schema), {}) or _same
+    return item_reader(schema) or _same
+
+
+def item_reader(schema: Any) -> Convert | None:
+    """Return `reader_of` for values that are not null; `None` if all of them stay as they are."""
+    return _reader(schema, named_in(schema), {})
 
 
 def _same(value: Any) -> Any:

@@ -9,7 +9,7 @@ asks for its schema. Both make up to three attempts of 5 s. All other calls need
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -77,6 +77,13 @@ class SerdeFunctions(NamedTuple):
     deserialize: Callable[[bytes], Any]
 
 
+class BatchFunctions(NamedTuple):
+    """What converts many values at once. They raise any exception where each is to be converted."""
+
+    serialize_all: Callable[[Sequence[Any]], list[bytes]]
+    deserialize_all: Callable[[Sequence[bytes]], list[Any]]
+
+
 def avro(
     registry: SchemaRegistry,
     subject: str,
@@ -110,7 +117,7 @@ def avro_rows(
     version: int = 0,
     *,
     is_key: bool = False,
-) -> SerdeFunctions:
+) -> tuple[SerdeFunctions, BatchFunctions]:
     """Write and read records as the bytes of JSON objects, whose values are as in `avro_values`.
 
     Else as `avro`. A key that `is_key` may be something else than a record.
@@ -121,7 +128,8 @@ def avro_rows(
     with _schema_of(subject, "Avro"):
         writer = AvroRowWriter(client, subject, schema, version, register=registry.register)
         reader = AvroRowReader(client, subject, schema, version, is_key=is_key)
-    return _guarded(registry, subject, writer, reader)
+    functions = _guarded(registry, subject, writer, reader)
+    return functions, BatchFunctions(writer.write_all, reader.read_all)
 
 
 def avro_schema(registry: SchemaRegistry, subject: str, version: int = 0) -> tuple[int, Any]:

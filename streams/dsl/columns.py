@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_pipeline.common.arrow_json import json_of, json_of_each, objects_of
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.record import LazyColumn
 
@@ -122,10 +122,6 @@ def column_of(items: Sequence[Any]) -> Column:
     return Column(to_list() if to_list else items)
 
 
-_ESCAPED = r'["\\\x00-\x1f]'
-"""The characters that JSON cannot have in a string as they are."""
-
-
 class StructColumn(Column):
     """Dicts whose fields are columns."""
 
@@ -159,42 +155,16 @@ class StructColumn(Column):
 
     def json(self) -> pa.Array:
         """Return the items as `serdes.json` writes them. Raises `SerializationError`."""
-        parts: list[Any] = []
-        separator = "{"
-        for name, column in self._columns.items():
-            parts += [pa.scalar(f"{separator}{_text(name)}:"), _json(column)]
-            separator = ","
-        return pc.binary_join_element_wise(*parts, pa.scalar("}"), "")
+        return objects_of({name: _json(column) for name, column in self._columns.items()})
 
 
 def _json(column: Column) -> pa.Array:
     """Return items as JSON."""
     if isinstance(column, StructColumn):
         return column.json()
+    write = serdes.json.serialize
     try:
         array = column.array
     except UnsuitableError:
-        return _by_item(column)
-    if array.type == pa.int64():
-        written = array.cast(pa.string())
-    elif array.type == pa.bool_():
-        written = pc.if_else(array, "true", "false")
-    elif array.type == pa.null():
-        written = array.cast(pa.string())
-    elif array.type == pa.string():
-        if pc.any(pc.match_substring_regex(array, _ESCAPED)).as_py():
-            return _by_item(column)
-        quote = pa.scalar('"')
-        written = pc.binary_join_element_wise(quote, array, quote, "")
-    else:
-        return _by_item(column)
-    return written.fill_null("null")
-
-
-def _by_item(column: Column) -> pa.Array:
-    write = serdes.json.serialize
-    return pa.array([write(item) for item in column.to_pylist()], pa.binary()).cast(pa.string())
-
-
-def _text(name: str) -> str:
-    return json.dumps(name, ensure_ascii=False)
+        return json_of_each(column.to_pylist(), write)
+    return json_of(array, write)

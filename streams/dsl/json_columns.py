@@ -14,27 +14,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import compress, islice
-from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json
 
+from kafka_pipeline.common.arrow_json import FEWEST_RECORDS, joined_objects, read_objects
 from kafka_pipeline.streams.dsl.columns import Column
 from kafka_pipeline.streams.errors import SerializationError
 
 Path = tuple[str, ...]
 
-FEWEST_RECORDS = 32
-"""For fewer records, Arrow's reader is not worth it."""
-
 _SAMPLE = 32
-_MOST_BYTES = 2**30
-_DEEPEST = 400
-"""Python's decoder nests deeper than this."""
-
-_NOT_FINITE = re.compile(rb"[\s:,\[-](?:NaN|Inf)")
 _MOST_SKIPPED = 64
 _TYPES: Mapping[type, pa.DataType] = {
     bool: pa.bool_(),
@@ -42,7 +33,6 @@ _TYPES: Mapping[type, pa.DataType] = {
     float: pa.float64(),
     str: pa.string(),
 }
-_first_byte, _last_byte = itemgetter(0), itemgetter(-1)
 
 
 class JsonColumn(Column):
@@ -130,15 +120,7 @@ class JsonReader:
         if schema is None:
             return None
         try:
-            table = pyarrow.json.read_json(
-                pa.BufferReader(joined),
-                read_options=pyarrow.json.ReadOptions(
-                    use_threads=False, block_size=len(joined) + 1
-                ),
-                parse_options=pyarrow.json.ParseOptions(
-                    explicit_schema=schema, unexpected_field_behavior="ignore"
-                ),
-            )
+            table = read_objects(joined, schema)
         except pa.ArrowException:
             return None
         if len(table) != len(raw):
@@ -171,45 +153,6 @@ def _at(value: Any, path: Path) -> Any:
             return None
         value = value.get(name)
     return value
-
-
-def joined_objects(raw: Sequence[bytes | None]) -> bytes | None:
-    """Return records as one stream, in which each is one object or none is complete.
-
-    `None` if it is not sure that Arrow reads them as Python does.
-    """
-    records: Sequence[Any] = raw
-    if None in raw:
-        records = [b"{}" if item is None else item for item in raw]
-    # An object that begins within a record ends there: after a last `}` that does not end it, there
-    # is no place for the `{` of the next record. So there are as many objects as records only if
-    # each record is one.
-    try:
-        ends = set(map(_first_byte, records)), set(map(_last_byte, records))
-    except IndexError:
-        return None
-    if ends != ({ord("{")}, {ord("}")}):
-        return None
-    joined = b"\n".join(records)
-    if len(joined) > _MOST_BYTES or _may_be_not_finite(joined):
-        return None
-    if max(map(len, records)) > 2 * _DEEPEST and any(map(_may_be_deep, records)):
-        return None
-    try:
-        joined.decode()
-    except UnicodeDecodeError:
-        return None
-    return joined
-
-
-def _may_be_not_finite(joined: bytes) -> bool:
-    """Whether a number may be NaN or infinite; these words are rarely after a comma in strings."""
-    has_words = b"NaN" in joined or b"Inf" in joined
-    return has_words and _NOT_FINITE.search(joined) is not None
-
-
-def _may_be_deep(record: bytes) -> bool:
-    return record.count(b"{") + record.count(b"[") > _DEEPEST
 
 
 def _schema(types: Mapping[Path, pa.DataType]) -> pa.Schema | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -44,17 +44,11 @@ if TYPE_CHECKING:
     from kafka_pipeline.streams.engine.context import RunningContext
 
 Column = Sequence[Any]
+ConvertAll = Callable[[Column], list[Any]]
 
 DROPPED_BY_PARTITIONER = "partitioner"
 _NULL = type(None)
 _BYTES = frozenset((bytes, _NULL))
-_OF_WHOLE_COLUMNS: Mapping[Callable[[Any], Any], Callable[[Any], Any]] = {
-    serdes.string.serialize: str.encode,
-    serdes.string.deserialize: bytes.decode,
-}
-"""C functions that convert like the function of a serde; only their errors differ."""
-
-
 _NEVER_RUN = (
     (inspect.iscoroutinefunction, "a coroutine (async def)"),
     (inspect.isgeneratorfunction, "a generator (yield)"),
@@ -149,6 +143,7 @@ class RunningSink(RunningNode):
         self._partitioner = sink.partitioner
         self._serialize_key = sink.key_serde.serialize
         self._serialize_value = sink.value_serde.serialize
+        self._write_keys, self._write_values = _writer(sink.key_serde), _writer(sink.value_serde)
         self._takes_bytes = sink.key_serde is sink.value_serde is serdes.bytes
         self._outputs = outputs
         self._output_topics = output_topics
@@ -218,8 +213,8 @@ class RunningSink(RunningNode):
             is_known = given is not None and values is given.values
             is_sendable = kinds <= _BYTES and (is_known or _BYTES.issuperset(map(type, values)))
         if not is_sendable:
-            keys = self._written("key", keys, self._serialize_key)
-            values = self._written("value", values, self._serialize_value)
+            keys = self._written("key", keys, self._write_keys)
+            values = self._written("value", values, self._write_values)
             kinds = set(map(type, keys))
         topic = self._topic
         accepted = self._accepted.get(topic) or self._limits_of(topic)
@@ -255,11 +250,9 @@ class RunningSink(RunningNode):
         columns = OutputColumns(topic, keys, values, timestamps, headers, partitions, size)
         self._outputs.append(columns)
 
-    def _written(
-        self, what: str, column: Column, serialize: Callable[[Any], bytes]
-    ) -> list[bytes | None]:
+    def _written(self, what: str, column: Column, write: ConvertAll) -> list[bytes | None]:
         try:
-            return _converted(column, serialize)
+            return write(column)
         except SerializationError as error:
             raise self._unwritable(what, error) from error
 
@@ -337,6 +330,7 @@ class RunningSource:
         self.batch_receivers = tuple(child.receive_batch for child in children)
         self.read_key = source.key_serde.deserialize
         self.read_value = source.value_serde.deserialize
+        self._read_keys, self._read_values = _reader(source.key_serde), _reader(source.value_serde)
         self.timestamp_extractor = following(source.timestamp_extractor, clock_ms)
         self._lazily = _lazy_reader(children, self.read_value)
         self._reads_keys = source.key_serde is not serdes.bytes
@@ -371,7 +365,7 @@ class RunningSource:
         """Return the records from `start` to `stop`. Raises SerializationError."""
         part = batch.part(start, stop)
         columns = Batch(
-            _converted(part.keys, self.read_key) if self._reads_keys else part.keys,
+            self._read_keys(part.keys) if self._reads_keys else part.keys,
             self._values(part.values),
             part.timestamps,
             part.headers,
@@ -384,7 +378,7 @@ class RunningSource:
     def _values(self, values: Column) -> Column:
         if self._lazily is not None:
             return self._lazily(values)
-        return _converted(values, self.read_value) if self._reads_values else values
+        return self._read_values(values) if self._reads_values else values
 
 
 def _lazy_reader(
@@ -407,13 +401,24 @@ def _only_async(source: str, children: Sequence[RunningNode]) -> RunningAsync | 
     return found[0] if found else None
 
 
-def _converted(column: Column, convert: Callable[[Any], Any]) -> list[Any]:
-    if isinstance(column, LazyColumn):
-        return column.converted(convert)
-    items = items_of(column)
-    whole = _OF_WHOLE_COLUMNS.get(convert)
-    if whole is not None:
-        # Nulls and items that cannot be converted raise here, and are handled below.
-        with suppress(Exception):
-            return list(map(whole, items))
-    return [None if item is None else convert(item) for item in items]
+def _converter(convert: Callable[[Any], Any], convert_all: ConvertAll | None) -> ConvertAll:
+    """Return what converts columns; null stays null."""
+
+    def converted(column: Column) -> list[Any]:
+        if isinstance(column, LazyColumn):
+            return column.converted(convert)
+        items = items_of(column)
+        if convert_all is not None:
+            with suppress(Exception):
+                return convert_all(items)
+        return [None if item is None else convert(item) for item in items]
+
+    return converted
+
+
+def _reader(serde: serdes.Serde[Any]) -> ConvertAll:
+    return _converter(serde.deserialize, getattr(serde, "deserialize_all", None))
+
+
+def _writer(serde: serdes.Serde[Any]) -> ConvertAll:
+    return _converter(serde.serialize, getattr(serde, "serialize_all", None))

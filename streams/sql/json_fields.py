@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.json
 
-from kafka_pipeline.streams.dsl.json_columns import joined_objects
+from kafka_pipeline.common.arrow_json import RowsWithColumns, joined_objects, read_objects
 from kafka_pipeline.streams.sql.arrow_bytes import packed, unpacked
 
 TYPES = frozenset({"string", "boolean", "tinyint", "smallint", "int", "bigint", "double"})
@@ -58,24 +57,25 @@ def read_fields(values: Sequence[bytes | None], schema: pa.Schema) -> pa.Table |
     All fields of a null value are null. `None` if a value may not be an object, if a field may not
     fit, or if Spark may read a value in another way.
     """
+    table = values.table(schema) if isinstance(values, RowsWithColumns) else None
+    if table is None:
+        table = _parsed(values, schema)
+    if table is None:
+        return None
+    floats = (column for column in table.columns if column.type == pa.float64())
+    return None if any(map(_may_be_another_float, floats)) else table
+
+
+def _parsed(values: Sequence[bytes | None], schema: pa.Schema) -> pa.Table | None:
     joined = joined_objects(values)
     if joined is None or _may_exceed_limits(values):
         return None
     try:
-        table = pyarrow.json.read_json(
-            pa.BufferReader(joined),
-            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(joined) + 1),
-            parse_options=pyarrow.json.ParseOptions(
-                explicit_schema=schema, unexpected_field_behavior="ignore"
-            ),
-        ).select(schema.names)
+        table = read_objects(joined, schema).select(schema.names)
         table.validate(full=True)  # half of a surrogate pair makes a string that is not UTF-8
     except pa.ArrowException:
         return None
-    if len(table) != len(values) or table.schema != schema:
-        return None
-    floats = (column for column in table.columns if column.type == pa.float64())
-    return None if any(map(_may_be_another_float, floats)) else table
+    return table if len(table) == len(values) and table.schema == schema else None
 
 
 def _may_exceed_limits(values: Sequence[bytes | None]) -> bool:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_pipeline.common.arrow_json import RowsWithColumns, has_escapes
 from kafka_pipeline.streams.record import Batch, items_of
 from kafka_pipeline.streams.sql.columns import binary_items, header_items, times_of
 from kafka_pipeline.streams.sql.spec import RECORD
@@ -24,7 +25,6 @@ from kafka_pipeline.streams.sql.spec import RECORD
 ESCAPED = re.compile(r'["\\\x00-\x1f]')
 """The characters that JSON escapes in a string; Java reads the pattern as Python does."""
 
-_SPECIAL = bytes(range(0x20)) + b'"\\'
 _ESCAPES = {
     **{number: f"\\u{number:04X}" for number in range(0x20)},
     **{ord(plain): "\\" + short for plain, short in zip("\b\t\n\f\r", "btnfr", strict=True)},
@@ -125,7 +125,7 @@ class SplitResults:
         if self.members is None:
             values = _taken(batch.values, numbers)
         else:
-            values = binary_items(_objects(self.members, table, others, numbers))
+            values = _objects(self.members, table, others, numbers)
         if self.passes_time:
             timestamps = _taken(items_of(batch.timestamps), numbers)
         else:
@@ -143,19 +143,23 @@ def _objects(
     table: pa.Table,
     others: Mapping[str, pa.ChunkedArray],
     numbers: _Numbers | None,
-) -> pa.ChunkedArray:
+) -> RowsWithColumns:
     """Return JSON objects with these members."""
     parts: list[Any] = []
+    passed: dict[str, pa.Array] = {}
+    computed: list[pa.Array] = []
     literal = "{"
     for index, member in enumerate(members):
         literal += "," if index else ""
         if member.name is None:
-            parts += [literal, _without_braces(others[member.column].combine_chunks())]
+            computed.append(others[member.column].combine_chunks())
+            parts += [literal, _without_braces(computed[-1])]
             literal = ""
             continue
         literal += f'"{member.name}":'
         column = table[member.column]
         column = (column if numbers is None else column.take(numbers)).combine_chunks()
+        passed[member.name] = column
         if column.type != pa.string():
             parts += [literal, column.cast(pa.string()).fill_null("null")]
             literal = ""
@@ -166,7 +170,8 @@ def _objects(
         else:
             parts += [literal + '"', escaped(column)]
             literal = '"'
-    return pa.chunked_array([pc.binary_join_element_wise(*parts, literal + "}", "")])
+    joined = pc.binary_join_element_wise(*parts, literal + "}", "")
+    return RowsWithColumns(binary_items(pa.chunked_array([joined])), passed, computed)
 
 
 def _without_braces(objects: pa.StringArray) -> pa.StringArray:
@@ -175,17 +180,8 @@ def _without_braces(objects: pa.StringArray) -> pa.StringArray:
 
 def escaped(column: pa.StringArray) -> pa.StringArray:
     """Return strings as JSON has them between quotes, in the way of Spark's writer."""
-    data = column.buffers()[2]
-    if data is None or not _has_special(column, data):
+    if not has_escapes(column):
         return column
     is_special = pc.match_substring_regex(column, ESCAPED.pattern).fill_null(False)
     made = [text.translate(_ESCAPES) for text in column.filter(is_special).to_pylist()]
     return pc.replace_with_mask(column, is_special, pa.array(made, pa.string()))
-
-
-def _has_special(column: pa.StringArray, data: pa.Buffer) -> bool:
-    """Whether a string may have a character to escape: most columns have none."""
-    ends = memoryview(column.buffers()[1]).cast("i")
-    start, end = ends[column.offset], ends[column.offset + len(column)]
-    content = data.slice(start, end - start).to_pybytes()
-    return len(content.translate(None, _SPECIAL)) < len(content)

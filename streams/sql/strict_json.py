@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from json import JSONDecodeError
 
 import pyarrow as pa
-import pyarrow.json
 
+from kafka_pipeline.common.arrow_json import FEWEST_RECORDS, joined_objects, read_objects
 from kafka_pipeline.common.json_text import decode
-from kafka_pipeline.streams.dsl.json_columns import FEWEST_RECORDS, joined_objects
 
 NOT_AN_OBJECT = "the value is not a JSON object"
 
@@ -63,13 +62,7 @@ def _are_objects(values: Sequence[bytes | None]) -> bool:
     if joined is None:
         return False
     try:
-        table = pyarrow.json.read_json(
-            pa.BufferReader(joined),
-            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(joined) + 1),
-            parse_options=pyarrow.json.ParseOptions(
-                explicit_schema=_NOTHING, unexpected_field_behavior="ignore"
-            ),
-        )
+        table = read_objects(joined, _NOTHING)
     except pa.ArrowException:
         return False
     return len(table) == len(values)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from kafka_pipeline import schema_registry
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.record import Record
 from kafka_pipeline.streams.schema_registry import SchemaRegistry
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.testing.driver import TopologyTestDriver
@@ -132,8 +135,6 @@ def test_times_keep_their_microseconds(text: str, tmp_path: Path) -> None:
         "processors:\n- {id: Q, type: sql, format: avro, to: [sink], query: "
         "'SELECT at, local, day, CAST(at AS STRING) AS shown FROM input'}\n",
     )
-    from datetime import date, datetime
-
     at = datetime.fromisoformat(text)
     fields = {"at": MICROS, "local": LOCAL, "day": DATE}
     rows = job.serde("in-value", record("T", **fields))
@@ -268,6 +269,82 @@ def test_misfits_are_dead_letters_and_a_registry_that_is_away_is_waited_for(
             values = [value for _, value in output.read_key_values()]
             assert {"share": 0.125, "part": 8} in values
             assert letters.read_records() == []
+
+
+def only(names: Collection[str], **values: Any) -> dict[str, Any]:
+    return {name: values[name] for name in names}
+
+
+IN_BATCHES = (
+    "processors:\n- {id: Q, type: sql, format: avro, on_error: dead_letter, to: [sink],\n"
+    '   query: "SELECT key, id, 2 * n AS n, name, COLUMNS FROM input"}\n'
+)
+
+
+@pytest.mark.parametrize("has_others", [False, True])
+@pytest.mark.parametrize("read", [["is_new"], ["is_new", "ratio", "day", "at"]])
+def test_a_batch_gives_what_its_records_give_one_by_one(
+    read: list[str], has_others: bool, tmp_path: Path
+) -> None:
+    fields = {
+        "id": "long",
+        "n": nullable("int"),
+        "name": nullable("string"),
+        "ratio": "double",
+        "day": DATE,
+        "at": MICROS,
+        "is_new": "boolean",
+    }
+    job = Job(tmp_path, IN_BATCHES.replace("COLUMNS", ", ".join(read)))
+    fields = {name: fields[name] for name in ("id", "n", "name", *read)}
+    schema = record("R", **fields)
+    results = record("S", **{**fields, "n": nullable("long")})
+    for each in (schema, results):
+        for field in each["fields"]:
+            if isinstance(field["type"], list):
+                field["default"] = None
+    older = job.serde("in-value", record("R", **{**fields, "more": "string"}))
+    rows = job.serde("in-value", schema)
+    copies = job.serde("out-value", results)
+    data: list[bytes | None] = [
+        rows.serialize(
+            only(
+                fields,
+                id=number,
+                n=None if number % 5 == 0 else number,
+                name=None if number % 3 == 0 else f'ä"{number}\n',
+                ratio=float("nan") if has_others and number == 7 else number / 8,
+                day=date(2024, 2, 29),
+                at=datetime(2024, 2, 29, 12, 0, 0, number, UTC),
+                is_new=number % 2 == 0,
+            )
+        )
+        for number in range(80)
+    ]
+    if has_others:
+        data[10] = None
+        values = {"id": 1, "n": 1, "name": "x", "is_new": True, "ratio": 1.0}
+        moment = datetime(2024, 3, 1, tzinfo=UTC)
+        data[20] = older.serialize(
+            {**only(fields, **values, day=moment.date(), at=moment), "more": "y"}
+        )
+        data[30] = (data[30] or b"") + b"\0"
+    found: list[Any] = []
+    for is_batch in (False, True):
+        with job.driver() as driver:
+            topic = driver.create_input_topic("in")
+            piped = [Record(b"k", value, 1_000, ()) for value in data]
+            if is_batch:
+                topic.pipe_batch(piped)
+            else:
+                topic.pipe_records(piped)
+            output = driver.create_output_topic("out").read_key_values()
+            letters = driver.create_output_topic("Q_dead_letter").read_key_values()
+        found.append((output, letters))
+    assert found[0] == found[1]
+    assert len(found[0][1]) == (2 if has_others else 0)
+    first = copies.deserialize(found[0][0][1][1])
+    assert (first["id"], first["n"], first["name"]) == (1, 2, 'ä"1\n')
 
 
 COMPARED = """
