@@ -212,7 +212,9 @@ class RunningSink(RunningNode):
             kinds = set(map(type, keys))
             is_known = given is not None and values is given.values
             is_sendable = kinds <= _BYTES and (is_known or _BYTES.issuperset(map(type, values)))
-        if not is_sendable:
+        if is_sendable and values.__class__ is not list:
+            values = [*values]  # it is kept until it is sent, and rows may have columns, too
+        elif not is_sendable:
             keys = self._written("key", keys, self._write_keys)
             values = self._written("value", values, self._write_values)
             kinds = set(map(type, keys))
