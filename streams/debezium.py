@@ -94,7 +94,7 @@ class _Source(msgspec.Struct):
     connector: str = ""
     snapshot: str | bool | None = None
     db: str | None = None
-    lsn: int | None = None
+    lsn: int | str | None = None  # text in YugabyteDB
     server_id: int | None = None
     file: str | None = None
     pos: int | None = None
@@ -107,6 +107,8 @@ class _Source(msgspec.Struct):
     def position(self) -> Position | None:
         """The position; `None` if this is the source of another database, or without one."""
         match self.connector:
+            case "postgresql" if isinstance(self.lsn, str):
+                raise EnvelopeError("source.lsn is text, not a number")
             case "postgresql" if self.lsn is not None:
                 return "lsn", self.db or "", (self.lsn,)
             case "mysql" | "mariadb" if self.file and self.pos is not None:
@@ -177,12 +179,18 @@ def read_key(key: bytes) -> bytes:
         return key
     try:
         found = msgspec.json.decode(key, type=_Keyed)
+    except msgspec.ValidationError:
+        return key
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise EnvelopeError(f"the key cannot be read: {_words(error)}") from None
-    return bytes(found.payload)
+    is_schema = bytes(found.schema).startswith((b"{", b"null"))
+    return bytes(found.payload) if is_schema else key
 
 
-class _Keyed(msgspec.Struct):
+class _Keyed(msgspec.Struct, forbid_unknown_fields=True):
+    """A key with its schema. The columns of a primary key may have these names too."""
+
+    schema: msgspec.Raw
     payload: msgspec.Raw
 
 
@@ -205,9 +213,11 @@ def read_event(value: bytes) -> Any:
     The values of `before` and `after` are as in rows. Raises `EnvelopeError`.
     """
     event = _decoded(_decode_any, value)
-    if not isinstance(event, dict) or "payload" not in event or "op" in event:
+    # The columns of a primary key may have these names too.
+    is_with_schema = isinstance(event, dict) and event.keys() == {"schema", "payload"}
+    if not is_with_schema or not isinstance(event["schema"], dict | None):
         return event
-    found, schema = event["payload"], _encode(event.get("schema"))
+    found, schema = event["payload"], _encode(event["schema"])
     for part in ("before", "after") if isinstance(found, dict) else ():
         if isinstance(found.get(part), dict):
             found[part] = _converted(part, found[part], schema)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from kafka_pipeline.common.kafka.connect_values import moment
+from kafka_pipeline.common.kafka.connect_values import finite_or_text, moment
 
 _of_millis = moment(1_000)
 
@@ -55,7 +55,7 @@ _BY_NAME: Mapping[str, Callable[[Any], Any]] = {
     "$uuid": str,
     "$numberInt": int,
     "$numberLong": int,
-    "$numberDouble": float,
+    "$numberDouble": lambda value: finite_or_text(float(value)),
     "$numberDecimal": _decimal,
     "$date": _date,
     "$binary": _binary,

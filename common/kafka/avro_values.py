@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from functools import partial
-from math import isfinite
 from typing import Any
 from uuid import UUID
 
@@ -221,7 +220,7 @@ def _reader(schema: Any, named: Mapping[str, Any], made: dict[str, Convert]) -> 
                 return None
             return lambda value: {key: _or_null(inner, each) for key, each in value.items()}
         case "float" | "double":
-            return _finite_or_text
+            return connect_values.finite_or_text
         case "int" | "long":
             return connect_values.BY_NAME.get(str(name)) or _time_reader(found)
         case "bytes" | "fixed":
@@ -286,13 +285,6 @@ def _union_reader(
 
 def _or_null(convert: Convert, value: Any) -> Any:
     return None if value is None else convert(value)
-
-
-def _finite_or_text(value: float) -> float | str:
-    """Return NaN and infinity as text, as JSON has no numbers for them. Spark reads them back."""
-    if isfinite(value):
-        return value
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
 def _bytes(value: bytes | str) -> bytes:

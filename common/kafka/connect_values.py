@@ -12,6 +12,7 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, DecimalException
+from math import isfinite
 from typing import Any
 
 Convert = Callable[[Any], Any]
@@ -49,6 +50,8 @@ def converted(row: Mapping[str, Any], of_fields: Mapping[str, Convert]) -> dict[
             continue
         try:
             result[name] = convert(value)
+        except LookupError:
+            raise ValueError(f"{name}: the value does not have the form of its type") from None
         except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"{name}: {error}") from None
     return result
@@ -90,6 +93,13 @@ def decimal_of(data: bytes, scale: int) -> Decimal:
         return unscaled.scaleb(-scale, _EXACT)
     except DecimalException:
         raise ValueError("the decimal has a scale that is out of range") from None
+
+
+def finite_or_text(value: float) -> float | str:
+    """Return NaN and infinity as text, as JSON has no numbers for them. Spark reads them back."""
+    if isfinite(value):
+        return value
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
 def date_of(days: int) -> str:

@@ -157,7 +157,8 @@ def test_a_schema_says_what_a_number_is(schema: dict[str, Any], given: Any, read
             b'{"op":"u","after":null,"updateDescription":{"updatedFields":"{}"}}',
             "capture.mode to change_streams_update_full",
         ),
-        (b'{"op":"d","source":{"connector":"postgresql","lsn":"7"}}', r"at `\$.source.lsn`"),
+        (b'{"op":"d","source":{"connector":"postgresql","lsn":"7"}}', "source.lsn is text"),
+        (b'{"op":"d","source":{"connector":"mysql","pos":"7"}}', r"at `\$.source.pos`"),
         (b'{"schema":{"fields":1},"payload":{"op":"c","after":{}}}', "the schema is not that of"),
         (
             with_schema(event("c", {"at": 10**18}), [column("at", "io.debezium.time.Timestamp")]),
@@ -172,6 +173,13 @@ def test_a_schema_says_what_a_number_is(schema: dict[str, Any], given: Any, read
         (
             with_schema(event("c", {"d": "x"}), [column("d", "io.debezium.time.Date")]),
             "^after.d: ",
+        ),
+        (
+            with_schema(
+                event("c", {"n": {"scale": 2}}),
+                [column("n", "io.debezium.data.VariableScaleDecimal", "struct")],
+            ),
+            "^after.n: the value does not have the form of its type$",
         ),
     ],
 )
@@ -198,6 +206,31 @@ def test_a_key_is_the_same_with_and_without_its_schema() -> None:
     schema = '{"type":"struct","fields":[{"type":"int32","optional":false,"field":"id"}]}'
     with_one = f'{{"schema":{schema},"payload":{{"id":7}}}}'.encode()
     assert read_key(with_one) == read_key(b'{"id":7}') == b'{"id":7}'
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        {"schema": "public", "name": "orders"},
+        {"schema": "public", "payload": "x"},
+        {"id": 7, "payload": "x"},
+        {"payload": {"id": 7}},
+    ],
+)
+def test_columns_of_a_key_may_be_called_like_the_parts_of_an_envelope(key: dict[str, Any]) -> None:
+    text = json.dumps(key, separators=(",", ":")).encode()
+    assert read_key(text) == text
+    assert serdes.debezium_key.deserialize(text) == key
+    with_one = b'{"schema":{"type":"struct"},"payload":%s}' % text
+    assert read_key(with_one) == text
+    assert serdes.debezium_key.deserialize(with_one) == key
+
+
+def test_a_position_of_a_database_that_has_text_for_it_is_not_known() -> None:
+    source = {"connector": "yugabytedb", "lsn": "1:4::0:0"}
+    change = read_change(json.dumps({"op": "c", "after": {"id": 1}, "source": source}).encode())
+    assert change is not None
+    assert (change.row, change.position) == ({"id": 1}, None)
     with pytest.raises(EnvelopeError, match="the key cannot be read"):
         read_key(b'{"schema":')
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_pipeline import serdes
-from kafka_pipeline.streams.debezium import TOMBSTONE, Change, EnvelopeError, read_change
+from kafka_pipeline.streams.debezium import TOMBSTONE, Change, EnvelopeError, read_change, row_text
 from kafka_pipeline.streams.kept_changes import Kept, step
 
 
@@ -187,6 +187,14 @@ def test_values_that_json_does_not_have_stay_or_are_null() -> None:
     document = f'{{"r":{kept},"d":{{"$numberDecimal":"NaN"}},"m":{{"$minKey":1}}}}'
     found = change(of_mongodb("c", document)).row
     assert found == {"r": json.loads(kept), "d": None, "m": {"$minKey": 1}}
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_doubles_that_json_does_not_have_are_text(number: str) -> None:
+    document = f'{{"x":{{"$numberDouble":"{number}"}},"y":{{"$numberDouble":"1.5"}}}}'
+    row = change(of_mongodb("c", document)).row
+    assert row is not None
+    assert json.loads(row_text(row)) == {"x": number, "y": 1.5}
 
 
 def test_documents_are_deleted_and_repeated() -> None:
