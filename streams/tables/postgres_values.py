@@ -35,9 +35,7 @@ _TYPES: Mapping[pa.DataType, str] = {
 }
 _NESTED = "jsonb"
 _OPTIONS = csv.WriteOptions(include_header=False, quoting_style="all_valid")
-_WRONG_YEAR = "is not in the years 1 to 9999 in UTC"
-_HAS_NUL = "has the character NUL"
-_YEAR_1_US, _YEAR_10000_US = -62_135_596_800_000_000, 253_402_300_800_000_000
+_HAS_NUL = "it has the character NUL"
 
 
 _json = msgspec.json.Encoder(decimal_format="number").encode
@@ -101,32 +99,19 @@ def first_misfit(rows: pa.RecordBatch, key: Sequence[str]) -> tuple[int, str]:
     found = len(rows), ""
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if pa.types.is_string(field.type):
-            wrong, why = pc.match_substring(column, "\0"), _HAS_NUL
-        elif pa.types.is_timestamp(field.type):
-            micros = column.cast(pa.int64())
-            wrong = pc.or_(pc.less(micros, _YEAR_1_US), pc.greater_equal(micros, _YEAR_10000_US))
-            why = _WRONG_YEAR
+            wrong = pc.match_substring(column, "\0")
         elif pa.types.is_nested(field.type):
-            problems = [_json_problem(value) for value in column]
-            wrong, why = pa.array(map(bool, problems)), next(filter(None, problems), "")
+            texts = (_json(_plain(value)) for value in column)
+            wrong = pa.array((_NUL.search(text) is not None for text in texts), pa.bool_())
         else:
             continue
         index = pc.index(wrong, pa.scalar(True)).as_py()
         if 0 <= index < found[0]:
-            found = index, f'the value does not fit column "{field.name}": it {why}'
+            found = index, f'the value does not fit column "{field.name}": {_HAS_NUL}'
     too_long = _first_long_key(rows, key)
     if too_long < found[0]:
         found = too_long, f"the key has more than {MOST_KEY_BYTES} bytes, the most of an index"
     return found
-
-
-def _json_problem(value: pa.Scalar) -> str:
-    """Return why `jsonb` cannot have a value; an empty string if it can."""
-    try:
-        text = _json(_plain(value))
-    except (ValueError, OverflowError):
-        return _WRONG_YEAR
-    return _HAS_NUL if _NUL.search(text) else ""
 
 
 def _first_long_key(rows: pa.RecordBatch, key: Sequence[str]) -> int:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafka_pipeline.streams.record import Batch, items_of
 from kafka_pipeline.streams.tables.columns import Columns
 
 _MISFITS = (ValueError, TypeError, OverflowError)
 """What Arrow raises for values that do not fit a type; its own errors are among them."""
+_YEAR_1_MS, _YEAR_10000_MS = -62_135_596_800_000, 253_402_300_800_000
+"""The first millisecond of the years 1 and 10000, in UTC. Times before and after that range make
+tables unreadable: a Delta table in which they name folders, and each Iceberg table for PyIceberg.
+They are read from text with a time zone in the years 1 and 9999, and are timestamps of records."""
 
 
 class RowReader:
@@ -36,10 +41,10 @@ class RowReader:
         """
         values, reason = self._decoded(batch)
         try:
-            of_values = pa.array(values, self._columns.of_values)
+            of_values = _array(values, self._columns.of_values)
         except _MISFITS:
             end, reason = self._first_misfit(values)
-            of_values = pa.array(values[:end], self._columns.of_values)
+            of_values = _array(values[:end], self._columns.of_values)
         of_records, wrong = self._of_records(batch.head(len(of_values)))
         size = len(of_records[0]) if of_records else len(of_values)
         arrays = [*of_values[:size].flatten(), *of_records]
@@ -76,7 +81,9 @@ class RowReader:
         for index, value in enumerate(values):
             for field in self._columns.of_values.fields:
                 try:
-                    pa.array([value.get(field.name)], field.type)
+                    _array([value.get(field.name)], field.type)
+                except _WrongYearError as error:
+                    return index, f'the value does not fit column "{field.name}": {error}'
                 except _MISFITS:
                     return index, f'the value does not fit column "{field.name}", {field.type}'
         raise AssertionError("each value fits, but all together do not")
@@ -85,8 +92,13 @@ class RowReader:
         """Return the columns of parts of records, up to the first key that does not fit."""
         size, reason = len(batch), ""
         for field in self._columns.of_records:
+            found = len(batch), ""
             if field.type == pa.string():
-                size, reason = _text_keys(batch.keys, nullable=field.nullable)
+                found = _text_keys(batch.keys, nullable=field.nullable)
+            elif pa.types.is_timestamp(field.type):
+                found = _times(batch.timestamps)
+            if found[0] < size:
+                size, reason = found
         batch = batch.head(size)
         made = [self._of_record(field.type, batch) for field in self._columns.of_records]
         return made, reason
@@ -100,6 +112,45 @@ class RowReader:
         if type_ == pa.int64():
             return pa.array(batch.offsets, type_)
         return pa.array(items_of(batch.timestamps), pa.timestamp("ms", "UTC")).cast(type_)
+
+
+class _WrongYearError(ValueError):
+    def __init__(self) -> None:
+        super().__init__("it is not in the years 1 to 9999 in UTC")
+
+
+def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """Return values as Arrow has them; raises one of `_MISFITS`."""
+    array = pa.array(values, type_)
+    for times in _moments(array):
+        found = pc.min_max(times.cast(pa.int64()))
+        first, last = found["min"].as_py(), found["max"].as_py()
+        if first is not None and not _YEAR_1_MS * 1000 <= first <= last < _YEAR_10000_MS * 1000:
+            raise _WrongYearError
+    return array
+
+
+def _moments(array: pa.Array) -> Iterator[pa.Array]:
+    """Yield the times with a time zone in an array, however deep in it they are."""
+    if pa.types.is_timestamp(array.type):
+        if array.type.tz:
+            yield array
+    elif pa.types.is_map(array.type):
+        yield from _moments(array.items)
+    elif pa.types.is_list(array.type):
+        yield from _moments(array.flatten())
+    elif pa.types.is_struct(array.type):
+        for each in array.flatten():
+            yield from _moments(each)
+
+
+def _times(timestamps: Sequence[int]) -> tuple[int, str]:
+    """Return the index of the first timestamp of a record that does not fit, and what is wrong."""
+    times = items_of(timestamps)
+    for index, each in enumerate(times if max(times, default=0) >= _YEAR_10000_MS else ()):
+        if each >= _YEAR_10000_MS:
+            return index, "the timestamp of the record is after the year 9999 in UTC"
+    return len(times), ""
 
 
 def _text_keys(keys: Sequence[bytes | None], *, nullable: bool) -> tuple[int, str]:

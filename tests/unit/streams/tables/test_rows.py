@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -25,6 +26,8 @@ def batch(*values: bytes | None, keys: list[bytes | None] | None = None) -> Batc
     return Batch(keys or [b"k"] * size, values, [*range(size)], offsets=[*range(5, 5 + size)])
 
 
+LATE = b'"9999-12-31T19:00:00-05:00"'
+"""What is the year 10000 in UTC, which PyIceberg cannot write, and nobody read as a folder."""
 FITS = [
     ("TINYINT", b"-128", -128),
     ("BIGINT", b"9223372036854775807", 2**63 - 1),
@@ -42,6 +45,8 @@ FITS = [
     ("BOOLEAN", b"false", False),
     ("DATE", b'"2026-02-28"', date(2026, 2, 28)),
     ("TIMESTAMP", b'"2026-01-01T01:00:00.000001+01:00"', datetime(2026, 1, 1, 0, 0, 0, 1, UTC)),
+    ("TIMESTAMP", b'"9999-12-31T18:59:59-05:00"', datetime(9999, 12, 31, 23, 59, 59, 0, UTC)),
+    ("TIMESTAMP", b'"0001-01-01T00:00:00Z"', datetime(1, 1, 1, 0, 0, 0, 0, UTC)),
     ("TIMESTAMP_NTZ", b'"2026-01-01T01:00:00"', datetime(2026, 1, 1, 1)),
     ("ARRAY<INT>", b"[1, null]", [1, None]),
     ("STRUCT<y: INT>", b'{"y": 1, "z": 2}', {"y": 1}),
@@ -65,6 +70,10 @@ DOES_NOT_FIT = [
     ("DATE", b'"2026-02-30"'),
     ("TIMESTAMP", b'"2026-01-01T01:00:00"'),
     ("TIMESTAMP", b"0"),
+    ("TIMESTAMP", LATE),
+    ("TIMESTAMP", b'"0001-01-01T00:00:00+00:01"'),
+    ("ARRAY<TIMESTAMP>", b"[null, " + LATE + b"]"),
+    ("MAP<STRING, STRUCT<y: TIMESTAMP>>", b'{"a": null, "b": {"y": ' + LATE + b"}}"),
     ("TIMESTAMP_NTZ", b'"2026-01-01T01:00:00Z"'),
     ("ARRAY<TINYINT>", b"[1000]"),
     ("STRUCT<y: INT NOT NULL>", b"{}"),
@@ -136,6 +145,23 @@ def test_parts_of_records_become_columns() -> None:
         {"x": None, "k": "é", "t": second, "p": 3, "o": 6},
     ]
     assert reason == ""
+
+
+@pytest.mark.parametrize("time", [1_700_000_000_000_000, 1_700_000_000_000_000_000])
+def test_a_timestamp_in_another_unit_ends_the_rows_if_there_is_a_column_for_it(time: int) -> None:
+    given = replace(batch(b"{}", b"{}", b"{}"), timestamps=[1_700_000_000_000, time, 1])
+    rows, reason = RowReader(columns_of("x INT", {"timestamp": "t"}), 0).read(given)
+    assert (len(rows), reason) == (
+        1,
+        "the timestamp of the record is after the year 9999 in UTC",
+    )
+    rows, reason = RowReader(columns_of("x INT", {"offset": "o"}), 0).read(given)
+    assert (len(rows), reason) == (3, "")
+
+
+def test_a_time_that_is_out_of_range_is_named_as_such() -> None:
+    _, reason = read("x INT, s STRUCT<at: TIMESTAMP>", b'{"s": {"at": ' + LATE + b"}}")
+    assert reason == 'the value does not fit column "s": it is not in the years 1 to 9999 in UTC'
 
 
 def test_a_key_that_is_not_utf8_ends_the_rows_if_there_is_a_column_for_it() -> None:
