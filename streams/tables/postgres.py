@@ -66,7 +66,7 @@ SELECT set_config('synchronous_commit', 'local', true)
 
 A commit is on the disk before Kafka's offset moves, also for a role that need not wait for that."""
 
-_TRANSIENT = re.compile(r"08|25006|25P03|40|53|55P03|57|58|XX")
+_TRANSIENT = re.compile(r"08|25006|25P0[34]|40|53|55P03|57|58|XX")
 """How SQLSTATEs begin that may pass by themselves: PostgreSQL, Appendix A."""
 
 _MAY_BE_SHOWN = re.compile(r"0A|25|3D|3F|40|42|53|55|57|58")

@@ -15,7 +15,7 @@ _SAME = {"character varying": "text"}
 """Types that have the same values as another one."""
 
 _TABLE = """
-SELECT c.oid, c.relkind::text, c.relpersistence = 'u', c.relhasrules
+SELECT c.oid, c.relkind::text, c.relpersistence = 'u', c.relhasrules, row_security_active(c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s
 """
@@ -44,6 +44,7 @@ class FoundTable:
     kind: str
     is_unlogged: bool
     has_rules: bool
+    hides_rows: bool
 
 
 def found_table(cursor: Any, schema: str, name: str) -> FoundTable | None:
@@ -81,6 +82,8 @@ def problems_of(cursor: Any, table: FoundTable, columns: Columns) -> Iterator[st
         yield "it is UNLOGGED, so a crash of the server empties it"
     if table.has_rules and columns.key:
         yield "it has rules, which may leave upserts out"
+    if table.hides_rows:
+        yield "it has row-level security, which may hide rows from this user: it needs BYPASSRLS"
     cursor.execute(_COLUMNS, (table.oid,))
     found = {name: rest for name, *rest in cursor.fetchall()}
     for field in columns.schema:

@@ -225,6 +225,43 @@ def test_rules_that_may_leave_upserts_out_are_refused(upserts: PostgresJob) -> N
     assert "it has rules, which may leave upserts out" in upserts.refusal()
 
 
+def test_rows_that_the_user_may_not_see_are_not_left_in_silence(upserts: PostgresJob) -> None:
+    change(upserts, 1, "ann")
+    upserts.run()
+    upserts.database.run(
+        "CREATE ROLE bob LOGIN PASSWORD 'x'; GRANT ALL ON orders, kafka_pipeline_offsets TO bob; "
+        "CREATE POLICY everything ON orders USING (true) WITH CHECK (true); "
+        "CREATE POLICY kept ON orders AS RESTRICTIVE FOR DELETE USING (false); "
+        "ALTER TABLE orders ENABLE ROW LEVEL SECURITY"
+    )
+    try:
+        reason = upserts.refusal(upserts.changed(user="bob", password="x"))
+        assert "it has row-level security, which may hide rows from this user" in reason
+    finally:
+        upserts.database.run("DROP OWNED BY bob; DROP ROLE bob")
+    # Its owner sees all rows.
+    change(upserts, 1, None)
+    upserts.run()
+    assert customers(upserts) == []
+
+
+@pytest.mark.parametrize("code", ["25P03", "25P04", "40001", "57014"])
+def test_a_transaction_that_the_server_ends_is_begun_again(job: PostgresJob, code: str) -> None:
+    job.write(1)
+    owner = job.started()
+    job.database.run(
+        "CREATE FUNCTION ended() RETURNS trigger LANGUAGE plpgsql AS "
+        f"'BEGIN RAISE EXCEPTION USING ERRCODE = ''{code}''; END'; "
+        "CREATE TRIGGER ends BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION ended()"
+    )
+    with pytest.raises(TransactionFailedError, match=code):
+        owner.commit()
+    owner.drop()
+    job.database.run("DROP TRIGGER ends ON orders")
+    job.run()
+    assert job.rows() == [(0, 1)]
+
+
 def test_a_commit_waits_for_the_disk_whatever_the_role_has_set(job: PostgresJob) -> None:
     job.database.run(
         "CREATE TABLE orders (n bigint, at bigint NOT NULL, "
