@@ -43,8 +43,11 @@ _PROBES, _NEW = 8, 64
 """How many commits those are, and how many versions a table without rows may have to be tried."""
 
 _APPEND_ONLY = "delta.appendOnly"
+_RETENTION = "delta.setTransactionRetentionDuration"
 _REFUSED = "failed validation check"
 """What delta-rs says of rows for which a CHECK constraint of the table does not hold."""
+_UNSUPPORTED = re.compile(r"Unsupported table features required: \[(.*)\]")
+"""What delta-rs says of a table that needs more of a writer, such as `RowTracking`."""
 
 _ARROWS = re.compile(r"\s*\x1b\[31m↳\x1b\[0m\s*")
 """What delta-rs puts between an error and its causes."""
@@ -207,6 +210,11 @@ class DeltaTable:
                     [field for field in schema.fields if field.name in lacking]
                 )
         metadata = self._table.metadata()
+        if _RETENTION in metadata.configuration:
+            raise NonRetriableError(
+                f"table {self._path} has {_RETENTION}, by which it forgets the offsets of tasks: "
+                "unset it"
+            )
         if self._columns.key and metadata.configuration.get(_APPEND_ONLY) == "true":
             raise NonRetriableError(
                 f"table {self._path} has {_APPEND_ONLY}, so no rows are replaced: use mode: append"
@@ -227,6 +235,11 @@ class DeltaTable:
                 raise NonRetriableError(
                     f"table {self._path} refuses rows: a constraint or invariant does not hold"
                 ) from None
+            if found := _UNSUPPORTED.search(str(error)):
+                raise NonRetriableError(
+                    f"table {self._path} has features with which deltalake cannot write it: "
+                    f"{found[1]}. Write another table, or drop them"
+                ) from error
             raise TransactionFailedError(f"table {self._path}: {_in_words(error)}") from error
 
 

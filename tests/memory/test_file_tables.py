@@ -254,6 +254,29 @@ def test_upserts_into_a_table_that_only_grows_are_refused(delta: DeltaJob) -> No
     assert "has delta.appendOnly, so no rows are replaced" in delta.refusal(upserts)
 
 
+def test_a_table_that_forgets_offsets_is_refused(delta: DeltaJob) -> None:
+    delta.write(1)
+    delta.run()
+    retention = {"delta.setTransactionRetentionDuration": "interval 7 days"}
+    delta.table.alter.set_table_properties(retention)
+    assert "by which it forgets the offsets of tasks: unset it" in delta.refusal()
+
+
+def test_a_table_that_deltalake_cannot_write_fails_the_task(delta: DeltaJob) -> None:
+    delta.write(1)
+    owner = delta.started()
+    log = delta.path / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    (protocol,) = (action["protocol"] for action in actions if "protocol" in action)
+    protocol |= {"minWriterVersion": 7, "writerFeatures": ["domainMetadata", "rowTracking"]}
+    log.write_text("\n".join(map(json.dumps, actions)))
+    owner.drop()
+    owner = delta.started()
+    with pytest.raises(NonRetriableError, match=r"cannot write it: .*RowTracking"):
+        owner.commit()
+    owner.drop()
+
+
 def test_partitions_that_get_rows_twice_are_refused(iceberg: IcebergJob) -> None:
     iceberg.folder.mkdir()
     iceberg.catalog.create_namespace("shop")
