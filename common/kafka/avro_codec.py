@@ -16,6 +16,7 @@ from uuid import UUID
 from confluent_kafka.schema_registry import Schema
 from confluent_kafka.schema_registry.common.avro import parse_schema_with_repo
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro.read import SchemaResolutionError
 from fastavro.validation import ValidationError, validate
 
 from kafka_pipeline.common.errors import ConfigError
@@ -123,7 +124,7 @@ class AvroReader:
         written = Written(schema, writer, reader, _is_plain(writer))
         if reader is None:
             return written._replace(writer=self._prepared(writer))
-        if fault := unit_mismatch(writer, reader):
+        if fault := unseen_mismatch(writer, reader):
             raise MisfitError(self._other_version(frame, written, fault))
         return written._replace(
             writer=self._prepared(writer),
@@ -137,8 +138,12 @@ class AvroReader:
 
     def _problem(self, frame: bytes, written: Written, error: Exception) -> str:
         """Say which versions do not fit, and in which field."""
-        if written.reader is not None and (fault := mismatch(written.writer, written.reader)):
-            return self._other_version(frame, written, fault)
+        if written.reader is not None:
+            fault = mismatch(written.writer, written.reader)
+            if not fault and isinstance(error, SchemaResolutionError):
+                fault = "it lacks a symbol of an enum, a type of a union, or null"
+            if fault:
+                return self._other_version(frame, written, fault)
         wrote = self._wrote(frame, written)
         return f"they do not fit the schema that wrote them, {wrote}: {type(error).__name__}"
 
@@ -230,15 +235,16 @@ def mismatch(writer: Any, reader: Any) -> str:
     return next(_Comparing(writer, reader).faults(writer, reader), "")
 
 
-def unit_mismatch(writer: Any, reader: Any) -> str:
-    """Say which field would be read with another scale or unit; "" if none is found.
+def unseen_mismatch(writer: Any, reader: Any) -> str:
+    """Say which field would be read as another value; "" if none is found.
 
-    Readers do not find that out: they would take 1.50 for 150.
+    Readers do not find that out: they would take 1.50 for 150, and one type for another one of the
+    same name.
     """
     comparing = _Comparing(writer, reader)
     for _ in comparing.faults(writer, reader):
         pass
-    return next(iter(comparing.of_units), "")
+    return next(iter(comparing.unseen), "")
 
 
 class _Comparing:
@@ -247,10 +253,10 @@ class _Comparing:
     def __init__(self, writer: Any, reader: Any) -> None:
         self._written, self._read = named_types(writer), named_types(reader)
         self._seen: set[tuple[str, str]] = set()
-        self.of_units: list[str] = []
+        self.unseen: list[str] = []
 
     def faults(self, writer: Any, reader: Any, path: str = "") -> Iterator[str]:
-        """Yield what is wrong, with the field's `path`; keep those about units in `of_units`."""
+        """Yield what is wrong, with the field's `path`; keep what is not seen in `unseen`."""
         writer = resolved_type(writer, self._written)
         reader = resolved_type(reader, self._read)
         match base_type(writer), base_type(reader):
@@ -260,6 +266,8 @@ class _Comparing:
                     yield from self.faults(one, other, path)
                 else:
                     yield from self._of_unions(writer, reader, path)
+            case "record", "record" if not _has_name_of(writer, reader):
+                yield _differ(writer, reader, path)
             case "record", "record":
                 yield from self._of_records(writer, reader, path)
             case ("array", "array") | ("map", "map"):
@@ -267,15 +275,25 @@ class _Comparing:
                 yield from self.faults(writer[inner], reader[inner], path)
             case one, other if one != other and other not in _PROMOTED.get(one, ()):
                 yield _differ(writer, reader, path)
+            case ("enum", _) | ("fixed", _) if not _has_name_of(writer, reader):
+                yield _differ(writer, reader, path)
+            case ("fixed", _) if writer["size"] != reader["size"]:
+                yield _differ(writer, reader, path)
             case _ if _unit(writer) != _unit(reader) and _unit(writer) and _unit(reader):
-                self.of_units.append(_differ(writer, reader, path))
-                yield self.of_units[-1]
+                self.unseen.append(_differ(writer, reader, path))
+                yield self.unseen[-1]
 
     def _of_unions(self, writer: Any, reader: Any, path: str) -> Iterator[str]:
-        """Yield other units of the types that both have. Which one is used, only data shows."""
+        """Yield what readers do not see. Which of the types is used, only data shows."""
         writers, readers = (each if isinstance(each, list) else [each] for each in (writer, reader))
         same = {label_of(each, self._read): each for each in readers}
-        before, seen = len(self.of_units), set(self._seen)
+        names = [label.rpartition(".")[2] for label in same]
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            # fastavro does not look at their namespaces, and takes the first one.
+            place = f'field "{path}"' if path else "the value"
+            self.unseen.append(f"{place} is a union of several types with the name {twice}")
+            yield self.unseen[-1]
+        before, seen = len(self.unseen), set(self._seen)
         for one in writers:
             label = label_of(one, self._written)
             wider = (same[name] for name in _PROMOTED.get(label, ()) if name in same)
@@ -283,7 +301,7 @@ class _Comparing:
             for _ in () if other is None else self.faults(one, other, path):
                 pass
         self._seen = seen
-        yield from self.of_units[before:]
+        yield from self.unseen[before:]
 
     def _of_records(self, writer: Any, reader: Any, path: str) -> Iterator[str]:
         names = (writer["name"], reader["name"])
@@ -309,9 +327,19 @@ def _unit(schema: Any) -> str:
     return logical if logical == "date" or "time" in logical else ""
 
 
+def _has_name_of(writer: Any, reader: Any) -> bool:
+    """Whether a type has the name of another one, or an alias, whatever their namespaces are."""
+    name = writer["name"].rpartition(".")[2]
+    known = (reader["name"].rpartition(".")[2], *reader.get("aliases", ()))
+    return name in known or writer["name"] in known
+
+
 def _differ(writer: Any, reader: Any, path: str) -> str:
     place = f'field "{path}"' if path else "the value"
-    return f"{place} is {_type_name(writer)}, not {_type_name(reader)}"
+    wrote, reads = _type_name(writer), _type_name(reader)
+    if wrote == reads:
+        wrote, reads = f"{wrote} in {base_type(writer)}", f"in {base_type(reader)}"
+    return f"{place} is {wrote}, not {reads}"
 
 
 def _type_name(schema: Any) -> str:
@@ -324,7 +352,8 @@ def _type_name(schema: Any) -> str:
         return f"decimal({schema.get('precision')}, {schema.get('scale', 0)})"
     if "logicalType" in schema:
         return str(schema["logicalType"])
-    return f"{schema['type']} {schema['name']}" if "name" in schema else str(schema["type"])
+    size = f" of {schema['size']} bytes" if "size" in schema else ""
+    return f"{schema['type']} {schema['name']}{size}" if "name" in schema else str(schema["type"])
 
 
 def _kind(value: Any) -> str:

@@ -16,7 +16,7 @@ from fastavro import schemaless_reader
 
 from kafka_pipeline.common import json_text
 from kafka_pipeline.common.kafka.avro_codec import AvroReader, AvroWriter, Written
-from kafka_pipeline.common.kafka.avro_defaults import with_values
+from kafka_pipeline.common.kafka.avro_defaults import as_stored
 from kafka_pipeline.common.kafka.avro_losses import LIMITS
 from kafka_pipeline.common.kafka.avro_types import base_type, label_of, named_in, resolved_type
 from kafka_pipeline.common.kafka.avro_values import without_logical_types
@@ -37,7 +37,7 @@ class AvroJsonReader(AvroReader):
     """Reads data as values of JSON."""
 
     _decode = staticmethod(partial(schemaless_reader, return_named_type=True))
-    _prepared = staticmethod(lambda schema: with_values(without_logical_types(schema)))
+    _prepared = staticmethod(as_stored)
 
     def __call__(self, data: bytes) -> Any:
         """See `AvroReader`."""

@@ -17,6 +17,7 @@ from kafka_pipeline.common import json_text
 from kafka_pipeline.common.arrow_json import FEWEST_RECORDS
 from kafka_pipeline.common.kafka.avro_batches import AvroBatches, UnsureError, batches_of
 from kafka_pipeline.common.kafka.avro_codec import FRAME_BYTES, AvroReader, AvroWriter, Written
+from kafka_pipeline.common.kafka.avro_defaults import as_stored
 from kafka_pipeline.common.kafka.avro_row_types import RowReader, row_reader
 from kafka_pipeline.common.kafka.avro_values import (
     UnfitError,
@@ -36,7 +37,7 @@ class AvroRowReader(AvroReader):
     """
 
     _decode = staticmethod(partial(schemaless_reader, return_named_type=True))
-    _prepared = staticmethod(without_logical_types)
+    _prepared = staticmethod(as_stored)
 
     def __init__(
         self,

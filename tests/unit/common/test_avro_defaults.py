@@ -14,6 +14,7 @@ pytest.importorskip("fastavro", reason="needs the extra schemaregistry")
 
 from kafka_pipeline.common.kafka.avro_codec import AvroReader, AvroWriter
 from kafka_pipeline.common.kafka.avro_json import AvroJsonReader, AvroJsonWriter
+from kafka_pipeline.common.kafka.avro_rows import AvroRowReader
 from kafka_pipeline.common.kafka.misfit import MisfitError
 from kafka_pipeline.common.kafka.schema_registry import SchemaRegistry, client_of
 
@@ -62,6 +63,111 @@ def test_a_default_is_a_value_of_its_type(
     for writer in (AvroWriter, AvroJsonWriter):
         written = writer(client, SUBJECT, newer, register=True)({"f0": 7})
         assert AvroReader(client, SUBJECT, None)(written) == {"f0": 7, "more": value}
+
+
+PARTLY = {
+    "type": "record",
+    "name": "Partly",
+    "fields": [
+        {"name": "x", "type": "int", "default": 7},
+        {"name": "y", "type": "bytes", "default": "\xff"},
+    ],
+}
+SIZE = {"type": "enum", "name": "Size", "symbols": ["S", "L"]}
+
+
+@pytest.mark.parametrize(
+    ("type_", "default", "row", "as_json"),
+    [
+        (PARTLY, {}, {"x": 7, "y": "/w=="}, {"x": 7, "y": "\xff"}),
+        ({"type": "array", "items": PARTLY}, [{"x": 1}],
+         [{"x": 1, "y": "/w=="}], [{"x": 1, "y": "\xff"}]),
+        ([PARTLY, "null"], {"y": "a"}, {"x": 7, "y": "YQ=="}, {"Partly": {"x": 7, "y": "a"}}),
+        ([PARTLY, "string"], {"y": "a"},
+         {"member_Partly": {"x": 7, "y": "YQ=="}, "member_string": None},
+         {"Partly": {"x": 7, "y": "a"}}),
+        ([SIZE, "string"], "L", {"member_Size": "L", "member_string": None}, {"Size": "L"}),
+        (["bytes", "string"], "\xff", {"member_bytes": "/w==", "member_string": None},
+         {"bytes": "\xff"}),
+        (["string", SIZE], "L", {"member_string": "L", "member_Size": None}, {"string": "L"}),
+        (["int", "long"], 7, {"member_long": 7}, {"int": 7}),
+    ],
+)  # fmt: skip
+def test_a_default_is_whole_and_of_the_first_type_of_a_union(
+    type_: Any, default: Any, row: Any, as_json: Any
+) -> None:
+    client = client_of(SchemaRegistry(f"mock://{uuid4()}"))
+    data = AvroWriter(client, SUBJECT, record("int"), register=True)({"f0": 7})
+    newer = record("int", more=(type_, default))
+    reader = AvroRowReader(client, SUBJECT, newer)
+    for _ in range(2):
+        assert json.loads(reader(data)) == {"f0": 7, "more": row}
+    assert AvroJsonReader(client, SUBJECT, newer)(data) == {"f0": 7, "more": as_json}
+
+
+@pytest.mark.parametrize("type_", [PARTLY, SIZE])
+@pytest.mark.parametrize("others", [["null"], ["null", "string"]])
+def test_a_type_may_be_defined_elsewhere_in_another_version(type_: Any, others: list[str]) -> None:
+    name = type_["name"]
+    value = {"x": 1, "y": b"a"} if type_ is PARTLY else "L"
+    plain = {"x": 1, "y": "YQ=="} if type_ is PARTLY else "L"
+    row = {f"member_{name}": plain, "member_string": None} if "string" in others else plain
+    first = record(more=([*others, type_], None))
+    later = record(before=(["null", type_], None), more=([*others, name], None))
+    client = client_of(SchemaRegistry(f"mock://{uuid4()}"))
+    for wrote, reads, more in ((first, later, {"before": None}), (later, first, {})):
+        data = AvroWriter(client, SUBJECT, wrote, register=True)({"more": (name, value)})
+        assert json.loads(AvroRowReader(client, SUBJECT, reads)(data)) == {"more": row, **more}
+        shown = AvroJsonReader(client, SUBJECT, reads)(data)
+        assert shown["more"] == {name: "L" if type_ is SIZE else {"x": 1, "y": "a"}}
+
+
+def test_a_type_that_contains_itself_may_be_defined_elsewhere() -> None:
+    next_ = {"name": "next", "type": ["null", "Node"], "default": None}
+    node = {"type": "record", "name": "Node", "fields": [{"name": "n", "type": "int"}, next_]}
+    first = record(more=(["null", node], None))
+    later = record(before=(["null", node], None), more=(["null", "Node"], None))
+    client = client_of(SchemaRegistry(f"mock://{uuid4()}"))
+    value = {"more": {"n": 1, "next": {"n": 2}}}
+    data = AvroWriter(client, SUBJECT, first, register=True)(value)
+    read = {"n": 1, "next": {"Node": {"n": 2, "next": None}}}
+    shown = AvroJsonReader(client, SUBJECT, later)(data)
+    assert shown == {"before": None, "more": {"Node": read}}
+
+
+def test_types_that_only_their_namespaces_tell_apart_are_not_mixed_up() -> None:
+    def union(**fields: int) -> Any:
+        types = [
+            {
+                "type": "record",
+                "name": f"{name}.Price",
+                "fields": [{"name": name, "type": "int", "default": default}],
+            }
+            for name, default in fields.items()
+        ]
+        return (["null", *types], None)
+
+    client = client_of(SchemaRegistry(f"mock://{uuid4()}"))
+    wrote, reads = record(more=union(a=1, b=2)), record(more=union(a=1, b=2), n=("int", 0))
+    data = AvroWriter(client, SUBJECT, wrote, register=True)({"more": ("b.Price", {"b": 5})})
+    assert AvroReader(client, SUBJECT, None)(data) == {"more": {"b": 5}}
+    with pytest.raises(MisfitError, match='"more" is a union of several types with the name Price'):
+        AvroReader(client, SUBJECT, reads)(data)
+
+
+@pytest.mark.parametrize(
+    ("wrote", "value", "reads"),
+    [
+        (SIZE, "L", {**SIZE, "symbols": ["S"]}),
+        (["null", "int"], None, "int"),
+        (["null", "int", "string"], 7, ["null", "string"]),
+    ],
+)
+def test_what_the_schema_that_reads_may_lack_is_named(wrote: Any, value: Any, reads: Any) -> None:
+    client = client_of(SchemaRegistry(f"mock://{uuid4()}"))
+    data = AvroWriter(client, SUBJECT, record(wrote), register=True)({"f0": value})
+    with pytest.raises(MisfitError, match=r"version 1 .* wrote them, .*: it lacks a symbol of an"):
+        AvroReader(client, SUBJECT, record(reads))(data)
 
 
 def test_a_default_that_is_changed_is_that_of_one_record() -> None:

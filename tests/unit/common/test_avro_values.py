@@ -16,7 +16,7 @@ pytest.importorskip("fastavro", reason="needs the extra schemaregistry")
 from fastavro import parse_schema, schemaless_writer
 
 from kafka_pipeline.common import json_text
-from kafka_pipeline.common.kafka.avro_codec import AvroWriter, mismatch, unit_mismatch
+from kafka_pipeline.common.kafka.avro_codec import AvroWriter, mismatch, unseen_mismatch
 from kafka_pipeline.common.kafka.avro_rows import AvroRowReader, AvroRowWriter
 from kafka_pipeline.common.kafka.avro_values import UnfitError, columns_of
 from kafka_pipeline.common.kafka.misfit import MisfitError
@@ -259,7 +259,7 @@ def test_other_scale_or_unit_is_refused_rather_than_read_as_another_number(
     wrote: Any, reads: Any, fault: str
 ) -> None:
     writer, reader = parse_schema(record(wrote)), parse_schema(record(reads))
-    assert unit_mismatch(writer, reader) == mismatch(writer, reader) == f'field "f0" {fault}'
+    assert unseen_mismatch(writer, reader) == mismatch(writer, reader) == f'field "f0" {fault}'
     subject = Subject(record(wrote))
     null = isinstance(wrote, list)
     texts = {"decimal": 1, "date": "1970-01-01", "timestamp-millis": "1970-01-01T00:00:00Z"}
@@ -278,7 +278,7 @@ def test_other_scale_or_unit_is_refused_rather_than_read_as_another_number(
 )
 def test_the_same_unit_in_another_union_is_read(wrote: Any, reads: Any) -> None:
     writer, reader = parse_schema(record(wrote)), parse_schema(record(reads))
-    assert unit_mismatch(writer, reader) == mismatch(writer, reader) == ""
+    assert unseen_mismatch(writer, reader) == mismatch(writer, reader) == ""
 
 
 @pytest.mark.parametrize(
