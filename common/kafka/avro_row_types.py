@@ -20,7 +20,7 @@ from kafka_pipeline.common.kafka.avro_types import (
     named_in,
     resolved_type,
 )
-from kafka_pipeline.common.kafka.avro_values import is_binary, time_writer, writer_of
+from kafka_pipeline.common.kafka.avro_values import time_writer, writer_of
 
 _PLAIN: Mapping[str, Any] = {
     "boolean": bool,
@@ -47,10 +47,10 @@ class _OtherTypeError(Exception):
 
 
 def row_reader(schema: Any) -> RowReader | None:
-    """Return how to read rows of a record's schema; `None` if it has defaults of another type."""
+    """Return how to read rows of a record's schema; `None` for another one."""
     named = named_in(schema)
     record = resolved_type(schema, named)
-    if base_type(record) != "record" or _has_binary_default(record, named):
+    if base_type(record) != "record":
         return None
     converts = {}
     types = {}
@@ -72,11 +72,6 @@ def row_reader(schema: Any) -> RowReader | None:
         return row
 
     return RowReader(read, not converts)
-
-
-def _has_binary_default(record: Any, named: Mapping[str, Any]) -> bool:
-    """Whether a default is text whose characters are bytes, which fastavro does not know."""
-    return any("default" in each and is_binary(each["type"], named) for each in record["fields"])
 
 
 def _struct(record: Any, types: Mapping[str, Any]) -> Any:
@@ -114,8 +109,6 @@ def _type(schema: Any, named: Mapping[str, Any], within: tuple[str, ...]) -> Any
             return dict[str, _type(schema["values"], named, within)]  # type: ignore[misc]
         case "record" if schema["name"] not in within:
             inner = (*within, schema["name"])
-            if _has_binary_default(schema, named):
-                raise _OtherTypeError
             types = {each["name"]: _type(each["type"], named, inner) for each in schema["fields"]}
             return _struct(schema, types)
         case base if base in _PLAIN and not (isinstance(schema, dict) and _is_converted(schema)):

@@ -17,7 +17,7 @@ from kafka_pipeline.common import json_text
 from kafka_pipeline.common.arrow_json import FEWEST_RECORDS
 from kafka_pipeline.common.kafka.avro_batches import AvroBatches, UnsureError, batches_of
 from kafka_pipeline.common.kafka.avro_codec import FRAME_BYTES, AvroReader, AvroWriter, Written
-from kafka_pipeline.common.kafka.avro_defaults import as_stored
+from kafka_pipeline.common.kafka.avro_defaults import as_stored, with_values
 from kafka_pipeline.common.kafka.avro_row_types import RowReader, row_reader
 from kafka_pipeline.common.kafka.avro_values import (
     UnfitError,
@@ -138,4 +138,4 @@ class AvroRowWriter(AvroWriter):
             self._reader = row_reader(schema)
         except UnfitError as error:
             raise MisfitError(f"no row fits the schema: {error}") from None
-        return without_logical_types(schema)
+        return with_values(without_logical_types(schema))

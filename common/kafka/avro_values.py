@@ -367,19 +367,13 @@ def _record_writer(
     made[name] = _same
     fields = {each["name"]: _writer(each["type"], named, made) for each in schema["fields"]}
     required = [each["name"] for each in schema["fields"] if "default" not in each]
-    # fastavro writes all other defaults as they are.
-    defaults = {
-        each["name"]: _bytes(each["default"])
-        for each in schema["fields"]
-        if isinstance(each.get("default"), str) and is_binary(each["type"], named)
-    }
 
     def write(value: Any) -> dict[str, Any]:
         given = _of(dict, value, "a struct")
         for field in required:
             if field not in given:
                 raise UnfitError("it is missing, and has no default", (field,))
-        result: dict[str, Any] = {**defaults}
+        result: dict[str, Any] = {}
         for field, each in given.items():
             if field not in fields:
                 raise UnfitError("it is not in the schema", (field,))
@@ -422,12 +416,6 @@ def _union_writer(
         return labels[member], converts[member](one)
 
     return write
-
-
-def is_binary(schema: Any, named: Mapping[str, Any]) -> bool:
-    """Whether a default for a type is bytes: in a union, it is of the first type."""
-    found = resolved_type(schema[0] if isinstance(schema, list) else schema, named)
-    return base_type(found) in ("bytes", "fixed")
 
 
 def _of(type_: type, value: Any, what: str) -> Any:

@@ -14,7 +14,7 @@ pytest.importorskip("fastavro", reason="needs the extra schemaregistry")
 
 from kafka_pipeline.common.kafka.avro_codec import AvroReader, AvroWriter
 from kafka_pipeline.common.kafka.avro_json import AvroJsonReader, AvroJsonWriter
-from kafka_pipeline.common.kafka.avro_rows import AvroRowReader
+from kafka_pipeline.common.kafka.avro_rows import AvroRowReader, AvroRowWriter
 from kafka_pipeline.common.kafka.misfit import MisfitError
 from kafka_pipeline.common.kafka.schema_registry import SchemaRegistry, client_of
 
@@ -103,6 +103,19 @@ def test_a_default_is_whole_and_of_the_first_type_of_a_union(
     for _ in range(2):
         assert json.loads(reader(data)) == {"f0": 7, "more": row}
     assert AvroJsonReader(client, SUBJECT, newer)(data) == {"f0": 7, "more": as_json}
+    written = AvroRowWriter(client, SUBJECT, newer, register=True)(b'{"f0": 7}')
+    assert json.loads(AvroRowReader(client, SUBJECT, None)(written)) == {"f0": 7, "more": row}
+
+
+def test_a_query_writes_defaults_within_what_it_gives() -> None:
+    client = client_of(SchemaRegistry(f"mock://{uuid4()}"))
+    outer = {"type": "record", "name": "Outer", "fields": [
+        {"name": "partly", "type": PARTLY, "default": {}}
+    ]}  # fmt: skip
+    writer = AvroRowWriter(client, SUBJECT, record(outer), register=True)
+    for given, x in ((b"{}", 7), (b'{"partly": {}}', 7), (b'{"partly": {"x": 1}}', 1)):
+        found = AvroRowReader(client, SUBJECT, None)(writer(b'{"f0": %s}' % given))
+        assert json.loads(found) == {"f0": {"partly": {"x": x, "y": "/w=="}}}
 
 
 @pytest.mark.parametrize("type_", [PARTLY, SIZE])
