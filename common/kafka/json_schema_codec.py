@@ -1,5 +1,7 @@
 """JSON by the schemas of a registry: Confluent's classes, with exact JSON and exact multiples.
 
+References may be relative to the schema that has them, too.
+
 Needs the extra `schemaregistry`.
 """
 
@@ -8,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
+from urllib.parse import urljoin
 
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from jsonschema import ValidationError  # type: ignore[import-untyped,unused-ignore]
@@ -25,26 +28,30 @@ def _multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Iterat
             yield ValidationError(f"it is not a multiple of {factor}")
 
 
-class _ExactMultiples:
+class _ExactChecks:
     """Replaces the validators of one of Confluent's classes, which keeps them by schema."""
 
     def _get_validator(self, schema: Any, parsed: Any, registry: Any) -> Any:
         found = super()._get_validator(schema, parsed, registry)  # type: ignore[misc]
         if found.VALIDATORS.get("multipleOf") is _multiple_of:
             return found
+        if isinstance(parsed, dict) and "$id" in parsed:
+            # A "$ref" is relative to that, and references have the names that are written there.
+            near = ((urljoin(parsed["$id"], name), registry[name]) for name in registry)
+            registry = registry.with_resources(near)
         exact = extend(type(found), {"multipleOf": _multiple_of})(parsed, registry=registry)
         self._validators[schema] = exact  # type: ignore[attr-defined]
         return exact
 
 
-class JsonSchemaWriter(_ExactMultiples, JSONSerializer):
+class JsonSchemaWriter(_ExactChecks, JSONSerializer):
     """Writes values that a schema allows. Raises `MisfitError` for what JSON does not have."""
 
     def __init__(self, schema: str | None, client: Any, settings: Any) -> None:
         super().__init__(schema, client, conf=settings, json_encode=_written)
 
 
-class JsonSchemaReader(_ExactMultiples, JSONDeserializer):
+class JsonSchemaReader(_ExactChecks, JSONDeserializer):
     """Reads JSON that a schema allows. Raises `MisfitError` for what is not JSON."""
 
     def __init__(self, schema: str | None, client: Any, settings: Any) -> None:

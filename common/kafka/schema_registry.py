@@ -476,6 +476,7 @@ def registry_error(
     """Return the error to raise if the registry is to blame, `None` if the record is."""
     from confluent_kafka.schema_registry.common._httpx_compat import httpx
     from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
+    from referencing.exceptions import Unresolvable
 
     address = f"the schema registry at {_without_password(registry.url)}"
     if isinstance(error, SchemaRegistryError):
@@ -488,6 +489,9 @@ def registry_error(
         return ConfigError(
             f"{address} refuses what subject {subject} needs: {words} (HTTP status {status})"
         )
+    if isinstance(error, Unresolvable):
+        what = f'a schema of subject {subject} refers to "{error.ref}"'
+        return ConfigError(f"{what}, which is not among its references in the registry")
     if isinstance(error, httpx.DecodingError):
         return UnavailableError(f"{address} does not answer as a registry does: {error}")
     if isinstance(error, httpx.HTTPError | OAuthTokenError):

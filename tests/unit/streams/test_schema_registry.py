@@ -9,11 +9,13 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from math import nan
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.kafka.schema_registry import client_of
 from kafka_pipeline.streams.errors import SerializationError
 from kafka_pipeline.streams.schema_registry import SchemaRegistry, avro, json_schema, protobuf
 from kafka_pipeline.streams.serdes import Serde
@@ -462,6 +464,35 @@ def test_latest_json_schema_checks_what_is_written(stand_in: StandIn) -> None:
     assert serde.deserialize(serde.serialize({"amount": 7})) == {"amount": 7}
     with pytest.raises(SerializationError, match='which says "required"'):
         serde.serialize({})
+
+
+@pytest.mark.parametrize("name", ["http://shop/amount.json", "amount.json"])
+def test_json_schema_may_refer_to_another_one_from_where_it_is(name: str) -> None:
+    registry = SchemaRegistry(f"mock://{uuid4()}")
+    of_orders(registry, name, reference=name)
+    serde = json_schema(registry, "orders-value")
+    for _ in range(2):
+        assert serde.deserialize(serde.serialize({"amount": 7})) == {"amount": 7}
+    with pytest.raises(SerializationError, match='says "type" of field "amount"'):
+        serde.serialize({"amount": "7"})
+
+
+def test_record_is_not_blamed_for_a_reference_that_is_missing() -> None:
+    registry = SchemaRegistry(f"mock://{uuid4()}")
+    of_orders(registry, "amounts.json", reference="amount.json")
+    with pytest.raises(ConfigError, match='orders-value refers to "amounts'):
+        json_schema(registry, "orders-value").serialize({"amount": 7})
+
+
+def of_orders(registry: SchemaRegistry, name: str, reference: str) -> None:
+    """Register a JSON schema that refers to a `name`, with one reference."""
+    from confluent_kafka.schema_registry import Schema, SchemaReference
+
+    client = client_of(registry)
+    client.register_schema("amount", Schema('{"type": "integer"}', "JSON"))
+    order = {"$id": "http://shop/order.json", "properties": {"amount": {"$ref": name}}}
+    references = [SchemaReference(reference, "amount", 1)]
+    client.register_schema("orders-value", Schema(json.dumps(order), "JSON", references))
 
 
 def test_protobuf_is_written_by_the_latest_schema(stand_in: StandIn) -> None:
