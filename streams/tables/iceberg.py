@@ -31,6 +31,9 @@ under way at the same time must begin again."""
 POSITION = "kafka-pipeline.next-offset."
 """How the properties with offsets begin; the application id follows."""
 
+_NEWEST_FORMAT = 2
+"""The newest version of Iceberg's format that PyIceberg 0.12 writes."""
+
 _SQLITE = "sqlite:///"
 _FOR_MANY_COMMITS = {
     "commit.manifest-merge.enabled": "true",
@@ -171,6 +174,11 @@ class IcebergTable:
                 self._catalog.create_namespace_if_not_exists(namespace)
 
     def _require_columns(self, *, evolves: bool) -> None:
+        if (version := self._table.format_version) > _NEWEST_FORMAT:
+            raise NonRetriableError(
+                f"table {self._name} has version {version} of Iceberg's format, and PyIceberg "
+                f"writes no newer one than {_NEWEST_FORMAT}: write another table"
+            )
         schema = self._arrow.schema_to_pyarrow(self._table.schema(), include_field_ids=False)
         found = _by_name(_stored(pa.struct([*schema])).fields)
         if lacking := lacking_columns(_by_name(self._schema), found, self._name, evolves=evolves):

@@ -277,6 +277,17 @@ def test_a_table_that_deltalake_cannot_write_fails_the_task(delta: DeltaJob) -> 
     owner.drop()
 
 
+def test_a_table_in_a_format_that_pyiceberg_cannot_write_is_refused(iceberg: IcebergJob) -> None:
+    iceberg.write(1)
+    iceberg.run()
+    file = Path(iceberg.table.metadata_location.removeprefix("file://"))
+    metadata = json.loads(file.read_text())
+    for snapshot in metadata["snapshots"]:
+        snapshot |= {"first-row-id": 0, "added-rows": 1}
+    file.write_text(json.dumps({**metadata, "format-version": 3, "next-row-id": 1}))
+    assert "has version 3 of Iceberg's format" in iceberg.refusal()
+
+
 def test_partitions_that_get_rows_twice_are_refused(iceberg: IcebergJob) -> None:
     iceberg.folder.mkdir()
     iceberg.catalog.create_namespace("shop")
