@@ -82,6 +82,8 @@ def content_verdicts(
                         "they are read",
                     ),
                 )
+            elif kept and content and (stays := _of_former_topics(kept, content)):
+                yield (processor.id, name), Verdict(StateEffect.KEPT, stays)
             elif closes := _of_closes(closed_after.get(name), closes_after.get(name)):
                 yield (processor.id, name), Verdict(StateEffect.CONVERTED, closes)
             elif not is_known and name in contents and isinstance(had.spec, TopologySpec):
@@ -96,6 +98,14 @@ def combined(one: Verdict | None, other: Verdict) -> Verdict:
     if graver.effect is StateEffect.IMPOSSIBLE:
         return graver
     return Verdict(graver.effect, "; ".join(filter(None, (other.reason, one.reason))))
+
+
+def _of_former_topics(kept: StoreContent, wanted: StoreContent) -> str:
+    """Return which rows of a table stay that came from topics it is not made of any more."""
+    if len(kept.sides) != 1 or len(wanted.sides) != 1:
+        return ""
+    former = [topic for topic in kept.sides[0] if topic not in wanted.sides[0]]
+    return f"rows that came from {' and '.join(former)} stay" if former else ""
 
 
 def _of_closes(before_ms: int | None, now_ms: int | None) -> str:
@@ -142,7 +152,7 @@ def _difference(kept: StoreContent, wanted: StoreContent) -> str:
         for what, before, now in compared
         if before != now and (what != "has windows" or kept.family == wanted.family)
     ]
-    if kept.sides and wanted.sides:
+    if len(kept.sides) == len(wanted.sides) == 2:
         (had, others), (has, _) = kept.sides, wanted.sides
         if has == others != had:
             differences.append(

@@ -74,7 +74,7 @@ class StoreContent(Strict, frozen=True, kw_only=True):
 
     Only a store with the same content can go on with them, or one with a later `format` that
     upgrades values. `former` has the serdes of the last formats before, if these can be read.
-    `sides` is for a side of a join of streams: the topics of its records, and those of the others.
+    `sides` has the topics whose records are kept, and after them those of the other side of a join.
     """
 
     family: str

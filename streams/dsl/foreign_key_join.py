@@ -35,7 +35,7 @@ from kafka_pipeline.streams.dsl.foreign_key_messages import (
 from kafka_pipeline.streams.dsl.graph import Compiling, Graph, Operation, Step
 from kafka_pipeline.streams.dsl.table_steps import FillTable
 from kafka_pipeline.streams.dsl.table_values import TableSerdes, TableValues, unwritable
-from kafka_pipeline.streams.dsl.topics import Repartition, repartition_topic
+from kafka_pipeline.streams.dsl.topics import Repartition, repartition_topic, topics_read_for
 from kafka_pipeline.streams.errors import SerializationError
 from kafka_pipeline.streams.partitioning import ColumnPartitioner
 from kafka_pipeline.streams.processor import BatchProcessor, Processor, ProcessorContext
@@ -80,6 +80,7 @@ def add_foreign_key_join(
         join.right_serdes,
         repartition_topic(answers),
         left.after_key,
+        (topics_read_for(left), topics_read_for(right.step)),
     )
     kept = graph.add(KeepSubscriptions(subscriptions, right.values), [subscribed], f"{name}-keep")
     changed = graph.add(
@@ -131,7 +132,7 @@ class Subscriptions:
 
     A subscription's key in the store is the length of the foreign key, the foreign key and the row
     key. Answers go to the topic `answers`. The last `after_row_key` bytes of a row key do not
-    affect its partition.
+    affect its partition. `topics` are those that the left and the right table come from.
     """
 
     where: str
@@ -139,15 +140,17 @@ class Subscriptions:
     serdes: TableSerdes
     answers: str
     after_row_key: int
+    topics: tuple[Sequence[str], Sequence[str]]
 
     def definition(self) -> StoreBuilder[bytes, bytes]:
         """Return the definition of the store."""
-        return key_value(self.store, serdes.bytes, serdes.bytes).spread(
+        store = key_value(self.store, serdes.bytes, serdes.bytes).spread(
             "subscriptions",
             has_length=True,
             answers=self.answers,
             after_row_key=self.after_row_key,
         )
+        return store.of_topics(*self.topics)
 
 
 @dataclass(frozen=True, slots=True)

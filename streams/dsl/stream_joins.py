@@ -126,8 +126,8 @@ class JoinStreams(Operation):
         join, after_key = self.join, step.after_key
         left, right = map(topics_read_for, step.parents)
         sides = [
-            join.side_store(LEFT, after_key).of_side(left, right),
-            join.side_store(RIGHT, after_key).of_side(right, left),
+            join.side_store(LEFT, after_key).of_topics(left, right),
+            join.side_store(RIGHT, after_key).of_topics(right, left),
         ]
         if join.kind is JoinKind.INNER:
             return sides

@@ -25,6 +25,7 @@ from kafka_pipeline.streams.dsl.table_values import (
     open_table_store,
     table_store,
 )
+from kafka_pipeline.streams.dsl.topics import topics_read_for
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms_or_none
 from kafka_pipeline.streams.engine.either_way import EitherWay
 from kafka_pipeline.streams.engine.nodes import NamedPart
@@ -53,15 +54,14 @@ class Materialized(Operation):
         return (self.store,)
 
     def compile(self, step: Step, compiler: Compiling) -> None:
-        compiler.add_store(
-            table_store(
-                self.store,
-                step.key_serde,
-                step.value_serde,
-                self.history_retention_ms,
-                after_key=step.after_key,
-            )
+        store = table_store(
+            self.store,
+            step.key_serde,
+            step.value_serde,
+            self.history_retention_ms,
+            after_key=step.after_key,
         )
+        compiler.add_store(store.of_topics(topics_read_for(step)))
         compiler.builder.add_processor(
             step.name,
             self.supplier(step, compiler),

@@ -200,9 +200,12 @@ class StoreBuilder(Generic[K, V]):
         """Return the definition of a store of the engine with these windows, in words."""
         return replace(self, windows=windows)
 
-    def of_side(self, topics: Sequence[str], others: Sequence[str]) -> StoreBuilder[K, V]:
-        """Return the definition of a store with the records of one side of a join of streams."""
-        return replace(self, sides=(tuple(topics), tuple(others)))
+    def of_topics(self, *sides: Sequence[str]) -> StoreBuilder[K, V]:
+        """Return the definition of a store of the engine with what came from these topics.
+
+        For one side of a join, the topics of the other side follow.
+        """
+        return replace(self, sides=tuple(map(tuple, sides)))
 
     def with_options(self, **options: Any) -> StoreBuilder[K, V]:
         """Return the definition with further arguments of its class, for the engine's own steps.

@@ -77,3 +77,28 @@ def found_by_pattern(pattern: str, names: str, found: str) -> StreamsBuilder:
     lines = builder.stream(re.compile(pattern), name="Lines")
     lines.join(builder.table(names, name="Names"), lambda line, name: name, name="Found").to(found)
     return builder
+
+
+def by_foreign_key(left: str, right: str, joined: str, swapped: bool = False) -> StreamsBuilder:
+    """Join a table with another one by a foreign key, or that one with it, and both by their keys.
+
+    So the stores of both are in one group.
+    """
+    builder = StreamsBuilder()
+    tables = builder.table(left, name="Left"), builder.table(right, name="Right")
+    one, other = reversed(tables) if swapped else tables
+    found = one.left_join(other, _pair, foreign_key=_first_letter, name="Both")
+    found.to_stream().to(joined)
+    tables[0].join(tables[1], _pair, name="ByKey").to_stream().to(f"{joined}-by-key")
+    return builder
+
+
+def of_table(source: str, counted: str, counts: bool = False) -> StreamsBuilder:
+    """Keep a table of a topic, or count its records by their first letters."""
+    builder = StreamsBuilder()
+    if counts:
+        records = builder.stream(source, name="Records").group_by(_first_letter, name="ByLetter")
+        records.count(name="Kept").to_stream().to(counted)
+    else:
+        builder.table(source, name="Kept").to_stream().to(counted)
+    return builder

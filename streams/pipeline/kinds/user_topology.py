@@ -17,7 +17,13 @@ from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.names import name_problem
-from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, Meeting, PipelineProcessor
+from kafka_pipeline.common.pipelines.processors import (
+    SINK,
+    SOURCE,
+    LoggedStore,
+    Meeting,
+    PipelineProcessor,
+)
 from kafka_pipeline.common.pipelines.specs import PatternSpec, SourceSpec, TopologySpec
 from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
 from kafka_pipeline.streams.engine.builder import TopologyBuilder
@@ -228,7 +234,7 @@ def _group_processor(
         on_error=entry.on_error,
         max_dead_letters_per_minute=entry.max_dead_letters_per_minute,
         topics={topic: topics[topic] for topic in used},
-        stores=logged(group.stores),
+        stores=tuple(_with_topics(store, topics) for store in logged(group.stores)),
         looked_up=_looked_up(group),
         chooses_topics=group.chooses_topics,
         sources={
@@ -239,6 +245,15 @@ def _group_processor(
             if topic not in own
         },
     )
+
+
+def _with_topics(store: LoggedStore, topics: Mapping[str, str]) -> LoggedStore:
+    """Return a store whose content comes from topics in Kafka instead of the builder's topics."""
+    content = store.content
+    if content is None or not content.sides:
+        return store
+    sides = tuple(tuple(topics.get(topic, topic) for topic in side) for side in content.sides)
+    return structs.replace(store, content=structs.replace(content, sides=sides))
 
 
 def _source_spec(source: Source) -> SourceSpec:

@@ -300,3 +300,68 @@ def test_records_of_a_join_of_streams_are_not_those_of_its_other_side(
     assert bool(found) is bool(reason)
     assert all(reason in each for each in found.values())
     assert plan(read_again(former), former, topics).impossible == {}
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "swapped", "reason"),
+    [
+        ("a", "b", "true", "the records of a, and now those of the other side of the join"),
+        ("b", "a", "false", "the records of a, and now those of the other side of the join"),
+        ("b", "a", "true", ""),
+        ("c", "b", "false", ""),
+    ],
+)
+def test_subscriptions_of_a_table_are_not_those_of_the_other_one(
+    left: str, right: str, swapped: str, reason: str
+) -> None:
+    text = (
+        "- {id: W, type: topology, builder: 'tests.user_code.joins:by_foreign_key', "
+        "config: {left: %s, right: %s, joined: d, swapped: %s}}"
+    )
+    former, later = load(text % ("a", "b", "false"), JOB), load(text % (left, right, swapped), JOB)
+    topics = [spec.name for spec in former.data_topics(1)]
+    found = {
+        store.name: store.reason
+        for store in plan(read_again(former), later, topics).stores
+        if store.effect is StateEffect.IMPOSSIBLE
+    }
+    assert [*found] == (["Both-subscriptions"] if reason else [])
+    assert all(reason in each for each in found.values())
+
+
+ROWS_STAY = (StateEffect.KEPT, "rows that came from a stay")
+
+
+@pytest.mark.parametrize("counts", ["true", "false"])
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("a", "b", ROWS_STAY),
+        ("a", "a", (StateEffect.KEPT, "")),
+        (
+            "a\nsources: {a: t}",
+            "a\nsources: {a: u}",
+            (
+                StateEffect.KEPT,
+                "rows that came from t stay",
+            ),
+        ),
+        ("a\nsources: {a: t}", "b\nsources: {b: t}", (StateEffect.KEPT, "")),
+    ],
+)
+def test_rows_that_came_from_another_topic_stay(
+    before: str, after: str, expected: tuple[StateEffect, str], counts: str
+) -> None:
+    def kept(source: str) -> Pipeline:
+        name, _, sources = source.partition("\n")
+        return load(
+            f"{sources}\nprocessors:\n"
+            "- {id: W, type: topology, builder: 'tests.user_code.joins:of_table', "
+            f"config: {{source: {name}, counted: d, counts: {counts}}}}}",
+            JOB,
+        )
+
+    former, later = kept(before), kept(after)
+    topics = [spec.name for spec in former.data_topics(1)]
+    (store,) = plan(read_again(former), later, topics).stores
+    assert (store.effect, store.reason) == expected
