@@ -12,6 +12,7 @@ from kafka_pipeline.streams.engine.either_way import EitherWay
 from kafka_pipeline.streams.engine.nodes import NamedPart
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.record import Batch, Record, items_of
+from kafka_pipeline.streams.serdes import is_built_in
 
 JoinFunction = Callable[[Any, Any], Any]
 """Makes the result of a value of the left side and one of the right side."""
@@ -70,6 +71,20 @@ def add_sides(step: Step, compiler: Compiling) -> list[str]:
 def called(kind: JoinKind, name: str | None) -> str:
     """Return how messages call a join: `left_join "Enriched"`."""
     return f'{kind.value} "{name}"' if name else kind.value
+
+
+_WINDOWED = ("time_windowed ", "calendar_windowed ", "session_windowed ")
+"""How the names of serdes for keys in windows begin."""
+
+
+def check_windows(left: Step, right: Step, where: str) -> None:
+    """Raise `TopologyError` if only one side has keys in windows, as far as the serdes say."""
+    for plain, windowed in ((left.key_serde, right.key_serde), (right.key_serde, left.key_serde)):
+        if is_built_in(plain) and windowed.name.startswith(_WINDOWED):
+            raise TopologyError(
+                f"{where} has keys by the serde {plain.name} on one side, and keys in windows on "
+                "the other: give one side the keys of the other one, such as by map"
+            )
 
 
 def check_builder(graph: Graph, other: Graph, where: str) -> None:

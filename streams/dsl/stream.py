@@ -21,7 +21,13 @@ from kafka_pipeline.streams.dsl.expressions import Expression
 from kafka_pipeline.streams.dsl.global_table import GlobalTable, GlobalValues
 from kafka_pipeline.streams.dsl.graph import Graph, Operation, Step, call
 from kafka_pipeline.streams.dsl.grouped_stream import GroupedStream
-from kafka_pipeline.streams.dsl.joining import JoinFunction, JoinKind, called, check_builder
+from kafka_pipeline.streams.dsl.joining import (
+    JoinFunction,
+    JoinKind,
+    called,
+    check_builder,
+    check_windows,
+)
 from kafka_pipeline.streams.dsl.repeats import (
     Deduplicator,
     DistinctFilter,
@@ -824,6 +830,7 @@ class Stream(Generic[K, V]):
         value_serde: Serde[Any] | None,
     ) -> Stream:
         graph, verb = self.graph, kind.value
+        check_windows(self.step, table.step, called(kind, name))
         if self.step.key_changed or grace_ms is not None:
             why = "its repartition topic" if self.step.key_changed else "its store"
             name = graph.state_name(verb, name, self.step, why)

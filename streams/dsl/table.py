@@ -17,7 +17,14 @@ from kafka_pipeline.streams.dsl.expressions import Expression
 from kafka_pipeline.streams.dsl.foreign_key_join import RightTable, add_foreign_key_join
 from kafka_pipeline.streams.dsl.foreign_key_left import ForeignKeyJoin
 from kafka_pipeline.streams.dsl.graph import Graph, Step, call
-from kafka_pipeline.streams.dsl.joining import Joiner, JoinFunction, JoinKind, called, check_builder
+from kafka_pipeline.streams.dsl.joining import (
+    Joiner,
+    JoinFunction,
+    JoinKind,
+    called,
+    check_builder,
+    check_windows,
+)
 from kafka_pipeline.streams.dsl.suppress import (
     Suppress,
     SuppressedValues,
@@ -42,7 +49,7 @@ from kafka_pipeline.streams.dsl.table_values import (
 from kafka_pipeline.streams.dsl.topics import Repartition
 from kafka_pipeline.streams.durations import Milliseconds
 from kafka_pipeline.streams.errors import TopologyError
-from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.serdes import Serde, is_built_in
 from kafka_pipeline.streams.type_variables import K2, V2, K, R, V
 
 if TYPE_CHECKING:
@@ -165,7 +172,14 @@ class Table(Generic[K, V]):
         wait_ms, held_ms = suppress.limit_ms, 0
         if wait_ms is None:
             held_ms = window_ms(self.step)
-            wait_ms = close_delay_ms(self.step, f'suppress "{name}"' if name else "suppress")
+            where = f'suppress "{name}"' if name else "suppress"
+            wait_ms = close_delay_ms(self.step, where)
+            if is_built_in(self.step.key_serde):
+                raise TopologyError(
+                    f"{where} has Suppress.until_window_closes, but keys by the serde "
+                    f"{self.step.key_serde.name}, which are not in windows: put suppress ahead of "
+                    "the step that changes the keys, or use Suppress.until_time_limit"
+                )
         step = self.graph.add_stateful(
             "suppress",
             name,
@@ -316,6 +330,7 @@ class Table(Generic[K, V]):
     ) -> Table:
         graph, verb = self.graph, kind.value
         self._check(kind, other, joiner, name)
+        check_windows(self.step, other.step, called(kind, name))
         sides = (
             TableSide(self.values, self.is_versioned),
             TableSide(other.values, other.is_versioned),

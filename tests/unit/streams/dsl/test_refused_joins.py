@@ -34,6 +34,8 @@ class Shop:
             "versioned", name="Versioned", history_retention_ms=10
         )
         self.everywhere = self.built.global_table("global", name="Global")
+        grouped = self.built.stream("counted").group_by_key().windowed_by(TUMBLING)
+        self.counts: Table = grouped.count(name="Counts")
 
 
 REFUSED: dict[str, tuple[Callable[[Shop], Any], str]] = {
@@ -112,6 +114,22 @@ REFUSED: dict[str, tuple[Callable[[Shop], Any], str]] = {
         lambda s: s.table.suppress(Suppress.until_window_closes(), name="S"),
         'suppress "S" has Suppress.until_window_closes, but stream "Table-source" leads to it '
         "without windows",
+    ),
+    "suppress of keys without their windows": (
+        lambda s: (
+            s.counts.group_by(lambda key, count: (key.key, count), name="G")
+            .count(name="C")
+            .suppress(Suppress.until_window_closes(), name="S")
+        ),
+        'suppress "S" has Suppress.until_window_closes, but keys by the serde string',
+    ),
+    "a stream with a table in windows": (
+        lambda s: s.left.left_join(s.counts, joiner, name="J"),
+        'left_join "J" has keys by the serde string on one side, and keys in windows on the other',
+    ),
+    "a table in windows with one without": (
+        lambda s: s.counts.outer_join(s.table, joiner, name="J"),
+        'outer_join "J" has keys by the serde string on one side',
     ),
     "suppress of a number": (
         lambda s: s.table.suppress(cast(Any, 5), name="S"),
