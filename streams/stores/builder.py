@@ -25,6 +25,7 @@ from kafka_pipeline.streams.stores.formats import (
     marked,
 )
 from kafka_pipeline.streams.stores.key_value import KeyValueStore, TimestampedKeyValueStore
+from kafka_pipeline.streams.stores.layout import MAX_TIME
 from kafka_pipeline.streams.stores.memory import MemoryStore
 from kafka_pipeline.streams.stores.resources import StoreResources
 from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
@@ -120,11 +121,12 @@ class StoreBuilder(Generic[K, V]):
         """Return the policy of the state topic, under Kafka's names.
 
         Kafka deletes windows and sessions at the end of their retention and a week more, counted
-        from when they were written: stream time may go slower than the clock, or stand still.
+        from when they were written: stream time may go slower than the clock, or stand still. Kafka
+        takes no number above `MAX_TIME`.
         """
         if not self._is_segmented:
             return {"cleanup.policy": "compact"}
-        retention_ms = self.options["retention_ms"] + ONE_WEEK_MS
+        retention_ms = min(self.options["retention_ms"] + ONE_WEEK_MS, MAX_TIME)
         return {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)}
 
     def spread(

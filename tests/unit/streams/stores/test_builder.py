@@ -178,3 +178,8 @@ def test_option_that_cannot_be_is_refused_with_what_to_do(
 ) -> None:
     with pytest.raises(ValueError, match=why):
         make()
+
+
+def test_state_topic_keeps_windows_no_longer_than_kafka_can_say() -> None:
+    forever = stores.window("W", serdes.string, serdes.string, retention_ms=2**63, window_size_ms=1)
+    assert forever.topic_config()["retention.ms"] == str(2**63 - 1)
