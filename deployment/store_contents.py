@@ -110,8 +110,13 @@ def _of_former_topics(kept: StoreContent, wanted: StoreContent) -> str:
 
 def _of_closes(before_ms: int | None, now_ms: int | None) -> str:
     """Return what becomes of windows that give their results so long after their start."""
-    if before_ms is None or now_ms is None or before_ms == now_ms:
+    if before_ms is None or before_ms == now_ms:
         return ""
+    if now_ms is None:
+        return (
+            "results come with each record, and no longer when windows close: windows that are "
+            "open have none unless another record comes"
+        )
     if now_ms < before_ms:
         return (
             f"windows close {before_ms - now_ms} ms earlier, by their grace period: those that are "
@@ -159,6 +164,10 @@ def _difference(kept: StoreContent, wanted: StoreContent) -> str:
                 f"it has the records of {' and '.join(had)}, and now those of the other side of "
                 f"the join are wanted, {' and '.join(has)}"
             )
+    if kept.parts and wanted.parts and kept.parts != wanted.parts:
+        differences.append(
+            f"it has {' and '.join(kept.parts)}, and now {' and '.join(wanted.parts)} is wanted"
+        )
     return "; ".join((*differences, *_format_differences(kept, wanted)))
 
 

@@ -75,6 +75,8 @@ class StoreContent(Strict, frozen=True, kw_only=True):
     Only a store with the same content can go on with them, or one with a later `format` that
     upgrades values. `former` has the serdes of the last formats before, if these can be read.
     `sides` has the topics whose records are kept, and after them those of the other side of a join.
+    `parts` says what values of the engine's own steps consist of, in words. Both are empty where
+    nobody knows.
     """
 
     family: str
@@ -84,6 +86,7 @@ class StoreContent(Strict, frozen=True, kw_only=True):
     format: Positive = 1
     former: tuple[str, ...] = ()
     sides: tuple[tuple[str, ...], ...] = ()
+    parts: tuple[str, ...] = ()
 
     @property
     def formats(self) -> dict[int, str]:

@@ -25,13 +25,15 @@ class AggregateFunctions:
     """The functions of an aggregate: `initializer()` and `adder(key, value, aggregate)`.
 
     `subtractor`, for tables, takes a value out of an aggregate. `merger(key, a, b)`, for sessions,
-    makes one aggregate of two; the first of them may be what `initializer` returned.
+    makes one aggregate of two; the first of them may be what `initializer` returned. `parts` says
+    what an aggregate of the engine itself consists of, in words.
     """
 
     initializer: Initializer
     adder: Adder
     subtractor: Adder | None = None
     merger: Adder | None = None
+    parts: tuple[str, ...] = ()
 
     def first(self, key: Any, value: Any) -> Any:
         """Return the aggregate of one value."""

@@ -40,6 +40,10 @@ class AggregateStream(Materialized):
 
     functions: AggregateFunctions = field(default_factory=counting)
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self.functions.parts
+
     def supplier(self, step: Step, compiler: Compiling) -> Callable[[], EitherWay]:
         return partial(
             StreamAggregator,
@@ -146,6 +150,10 @@ class AggregateTable(Materialized):
     needs_time = False
 
     functions: AggregateFunctions = field(default_factory=counting)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self.functions.parts
 
     def supplier(self, step: Step, compiler: Compiling) -> Callable[[], EitherWay]:
         return partial(

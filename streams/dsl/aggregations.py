@@ -318,7 +318,9 @@ class FieldAggregates:
     def functions(self) -> AggregateFunctions:
         """The functions of the aggregate."""
         subtractor = self._subtract if self._of_table else None
-        return AggregateFunctions(self._begin, self._add, subtractor, self._merge)
+        end = " of a table" if self._of_table else ""
+        parts = tuple(f"{aggregation!r}{end}" for _, aggregation, *_ in self._fields)
+        return AggregateFunctions(self._begin, self._add, subtractor, self._merge, parts)
 
     def result(self, states: list[Any]) -> dict[str, Any]:
         """Return the fields with their results."""

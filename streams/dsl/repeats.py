@@ -145,9 +145,10 @@ class Lagger(Processor):
         if key is None:
             self.context.drop(NULL_KEY)
             return
-        values = self._store.get(key) or []
-        previous = values.pop(0) if len(values) == self._n else None
-        self._store.put(key, [*values, value])
+        n, values = self._n, self._store.get(key) or []
+        # A former version of the code may have kept more.
+        previous = values[-n] if len(values) >= n else None
+        self._store.put(key, [*values, value][-n:])
         self.context.forward(record.with_value({"current": value, "previous": previous}))
 
 

@@ -183,8 +183,9 @@ class SuppressTable(Operation):
         return True
 
     def compile(self, step: Step, compiler: Compiling) -> None:
-        waiting = key_value(self.store, serdes.bytes, _WAITING)
-        compiler.add_store(waiting.spread(after=step.after_key))
+        waiting = key_value(self.store, serdes.bytes, _WAITING).spread(after=step.after_key)
+        until = "windows close" if self.suppress.limit_ms is None else "a time limit"
+        compiler.add_store(waiting.of_parts((f"updates that wait until {until}",)))
         compiler.add_store(times_store(self.store))
         compiler.builder.add_processor(
             step.name,

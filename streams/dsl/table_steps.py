@@ -61,7 +61,7 @@ class Materialized(Operation):
             self.history_retention_ms,
             after_key=step.after_key,
         )
-        compiler.add_store(store.of_topics(topics_read_for(step)))
+        compiler.add_store(store.of_topics(topics_read_for(step)).of_parts(self.parts))
         compiler.builder.add_processor(
             step.name,
             self.supplier(step, compiler),
@@ -69,6 +69,11 @@ class Materialized(Operation):
             stores=self.stores(),
         )
         compiler.produces(step, step.name)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What a value consists of; see `AggregateFunctions`."""
+        return ()
 
     @abstractmethod
     def supplier(self, step: Step, compiler: Compiling) -> Callable[[], Processor | BatchProcessor]:

@@ -40,7 +40,8 @@ class TopN:
     @property
     def functions(self) -> AggregateFunctions:
         """The functions of the list of entries."""
-        return AggregateFunctions(list, self._add, None, self._merge)
+        parts = (f"the {'smallest' if self._ascending else 'largest'} values",)
+        return AggregateFunctions(list, self._add, None, self._merge, parts)
 
     def result(self, states: list[Entry]) -> list[Any]:
         """Return the values of a list of entries."""

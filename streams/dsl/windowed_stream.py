@@ -268,10 +268,11 @@ class WindowedStream(Generic[K, V]):
         kind = WindowKind(self._windows, self._emit == "on_close")
         key_serde = self._grouped.key_serde
         value_serde = value_serde or self._grouped.value_serde
+        store = kind.store(name, key_serde, value_serde, parent.after_key)
         step = graph.add(
             AggregateWindows(
                 WindowedAggregate(name, verb, functions, self._windows, self._emit),
-                kind.store(name, key_serde, value_serde, parent.after_key),
+                store.of_parts(functions.parts),
                 times_store(name),
                 kind.make(),
                 self._late_to,

@@ -61,8 +61,8 @@ class StoreBuilder(Generic[K, V]):
     A store that is not `persistent` is in memory, and restored as a whole after every start. A
     store that is not `logged` has no state topic, and is empty after every start. `spreading` says
     how the state goes to another number of tasks. `windows` says which windows the entries are, in
-    words; "" if that does not matter. `with_format` gives it a `format` of values. `sides` is that
-    of `StoreContent`.
+    words; "" if that does not matter. `with_format` gives it a `format` of values. `sides` and
+    `parts` are those of `StoreContent`.
     """
 
     name: str
@@ -76,6 +76,7 @@ class StoreBuilder(Generic[K, V]):
     windows: str = ""
     format: ValueFormat = PLAIN
     sides: tuple[tuple[str, ...], ...] = ()
+    parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -115,6 +116,7 @@ class StoreBuilder(Generic[K, V]):
             format=self.format.version,
             former=self.format.serdes(self.value_serde),
             sides=self.sides,
+            parts=self.parts,
         )
 
     def topic_config(self) -> Mapping[str, str]:
@@ -208,6 +210,10 @@ class StoreBuilder(Generic[K, V]):
         For one side of a join, the topics of the other side follow.
         """
         return replace(self, sides=tuple(map(tuple, sides)))
+
+    def of_parts(self, parts: tuple[str, ...]) -> StoreBuilder[K, V]:
+        """Return the definition of a store of the engine with values that consist of these."""
+        return replace(self, parts=parts)
 
     def with_options(self, **options: Any) -> StoreBuilder[K, V]:
         """Return the definition with further arguments of its class, for the engine's own steps.

@@ -11,10 +11,15 @@ from kafka_pipeline import (
     ProcessorContext,
     Record,
     StreamsBuilder,
+    Suppress,
+    Table,
+    agg,
+    col,
     serdes,
     stores,
     windows,
 )
+from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.streams.dsl.window_aggregates import Windows
 from kafka_pipeline.streams.engine.topology import Topology
 
@@ -100,4 +105,40 @@ def _windowed(kind: Windows) -> Topology:
     builder = StreamsBuilder(key_serde=serdes.bytes, value_serde=serdes.bytes)
     counts = builder.stream("source").group_by_key().windowed_by(kind).count(name="Counts")
     counts.to_stream().map(lambda key, count: (key.key, b"%d" % count)).to("sink")
+    return builder.build()
+
+
+AGGREGATIONS = {
+    "count": agg.count(),
+    "sum": agg.sum(col("n")),
+    "mean": agg.avg(col("n")),
+    "other sum": agg.sum(col("m")),
+}
+
+
+def fields(kept: list[str], of: str = "stream") -> Topology:
+    """Keep aggregations of a stream, of windows of it, or of the groups of a table."""
+    builder = StreamsBuilder(value_serde=serdes.json)
+    chosen = {f"f{number}": AGGREGATIONS[name] for number, name in enumerate(kept)}
+    if of == "table":
+        table: Table[bytes, Any] = builder.table("numbers", name="Numbers")
+        table.group_by(lambda key, value: (key, value), name="Groups").agg("Kept", **chosen)
+        return builder.build()
+    grouped = builder.stream("numbers", name="Numbers").group_by_key()
+    if of == "windows":
+        grouped.windowed_by(windows.tumbling(10, grace_ms=5)).agg("Kept", **chosen)
+    else:
+        grouped.agg("Kept", **chosen)
+    return builder.build()
+
+
+def suppressed(limit_ms: int | None = None, emit: EmitTime = "on_update") -> Topology:
+    """Count in windows, and suppress for a time or until they close."""
+    until = Suppress.until_window_closes()
+    if limit_ms is not None:
+        until = Suppress.until_time_limit(limit_ms)
+    builder = StreamsBuilder()
+    grouped = builder.stream("numbers", name="Numbers").group_by_key()
+    windowed = grouped.windowed_by(windows.tumbling(10, grace_ms=5), emit=emit)
+    windowed.count(name="Counts").suppress(until, name="Last")
     return builder.build()

@@ -85,7 +85,10 @@ def test_another_grace_period_changes_which_windows_close(content: StoreContent 
     effect, reason = verdict(after, before)
     assert effect is StateEffect.CONVERTED
     assert reason.endswith("are open again, and give a second result")
-    assert verdict(before, never)[0] is verdict(before, before)[0] is StateEffect.KEPT
+    assert verdict(never, before)[0] is verdict(before, before)[0] is StateEffect.KEPT
+    effect, reason = verdict(before, never)
+    assert effect is StateEffect.CONVERTED
+    assert reason.endswith("windows that are open have none unless another record comes")
 
 
 @pytest.mark.parametrize(
@@ -275,6 +278,53 @@ def test_windows_and_serdes_of_the_dsl_are_compared(
     assert bool(found.impossible) is bool(reason)
     assert all(reason in each for each in found.impossible.values())
     assert plan(former, former, topics).impossible == {}
+
+
+@pytest.mark.parametrize("of", ["stream", "windows", "table"])
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ("[count, sum]", "[count, sum]", ""),
+        ("[sum]", "[count]", "it has agg.sum("),
+        ("[count, sum]", "[sum, count]", "it has agg.count()"),
+        ("[count]", "[count, sum]", "it has agg.count()"),
+        ("[count, mean]", "[count]", "is wanted"),
+        ("[sum]", "[other sum]", "it has agg.sum("),
+    ],
+)
+def test_aggregations_of_the_dsl_are_compared(
+    before: str, after: str, reason: str, of: str
+) -> None:
+    former, later = dsl("fields", kept=before, of=of), dsl("fields", kept=after, of=of)
+    topics = [spec.name for spec in former.data_topics(1)]
+    found = plan(read_again(former), later, topics).impossible
+    assert bool(found) is bool(reason)
+    assert all(reason in each for each in found.values())
+
+
+def test_a_version_that_does_not_say_what_its_values_consist_of_is_kept() -> None:
+    named = structs.replace(CONTENT, parts=("agg.count()",))
+    assert verdict(topology(CONTENT), topology(named)) == (StateEffect.KEPT, "")
+    assert verdict(topology(named), topology(CONTENT)) == (StateEffect.KEPT, "")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "effect"),
+    [
+        ({"limit_ms": 5}, {"limit_ms": 9}, StateEffect.KEPT),
+        ({"limit_ms": 5}, {}, StateEffect.IMPOSSIBLE),
+        ({}, {"limit_ms": 5}, StateEffect.IMPOSSIBLE),
+        ({"emit": "on_close"}, {}, StateEffect.CONVERTED),
+        ({}, {"emit": "on_close"}, StateEffect.KEPT),
+    ],
+)
+def test_another_moment_of_results_is_noticed(
+    before: dict[str, object], after: dict[str, object], effect: StateEffect
+) -> None:
+    former, later = dsl("suppressed", **before), dsl("suppressed", **after)
+    topics = [spec.name for spec in former.data_topics(1)]
+    effects = {store.effect for store in plan(read_again(former), later, topics).stores}
+    assert effects == {StateEffect.KEPT, effect}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from kafka_pipeline import (
     serdes,
 )
 from kafka_pipeline.testing import TopologyTestDriver
-from tests.unit.streams.dsl.running import of_json, outputs
+from tests.unit.streams.dsl.running import of_json, outputs, pipe
 
 Given = tuple[str | None, Any, int]
 
@@ -157,6 +157,19 @@ def test_lag_counts_nulls() -> None:
         {"current": None, "previous": 1},
         {"current": 2, "previous": None},
     ]
+
+
+@pytest.mark.parametrize(("n", "previous"), [(1, 3), (2, 2), (3, 1), (4, None)])
+def test_lag_goes_on_with_what_another_lag_has_kept(n: int, previous: int | None) -> None:
+    built = of_json()
+    built.stream("in").lag(n, name="Before").to("out")
+    with TopologyTestDriver(built) as driver:
+        driver.get_key_value_store("Before").put("a", [1, 2, 3])
+        pipe(driver, [("in", "a", 4, 0), ("in", "a", 5, 0)], value_serde=serdes.json)
+        found = outputs(driver, value_serde=serdes.json)
+        kept = driver.get_key_value_store("Before").get("a")
+    assert found[0][1] == {"current": 4, "previous": previous}
+    assert kept == [1, 2, 3, 4, 5][-n:]
 
 
 def test_a_changed_key_comes_through_a_repartition() -> None:
