@@ -145,11 +145,17 @@ class Compiler:
         )
 
     def _is_looked_up(self, root: Step) -> bool:
-        """Return whether what a root reads ends in tables, from which others look it up."""
+        """Return whether what a root reads ends in tables, from which others look it up.
+
+        A table with a history has the time of its rows: they must neither be too old for it because
+        the others are ahead, nor missing when a record has waited for them.
+        """
         if root.parents and not root.operation.begins_group:
             return False
         return not any(
-            step.operation.needs_time for step in self._in_group(root) if step is not root
+            step.operation.needs_time or step.operation.keeps_history
+            for step in self._in_group(root)
+            if step is not root
         )
 
     @staticmethod

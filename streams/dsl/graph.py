@@ -48,6 +48,11 @@ class Operation(ABC):
     """Whether equal keys are in equal partitions of the topic of a step that has one."""
 
     @property
+    def keeps_history(self) -> bool:
+        """Whether the step keeps versions, which become too old by event time."""
+        return False
+
+    @property
     def takes_null_keys(self) -> bool:
         """Whether records without a key matter, so that a repartition ahead keeps them."""
         return False

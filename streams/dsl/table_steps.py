@@ -30,7 +30,7 @@ from kafka_pipeline.streams.durations import Milliseconds, whole_ms_or_none
 from kafka_pipeline.streams.engine.either_way import EitherWay
 from kafka_pipeline.streams.engine.nodes import NamedPart
 from kafka_pipeline.streams.errors import SerializationError, StreamsError, reworded
-from kafka_pipeline.streams.event_time.step_time import ENDS_MS, FollowsTime
+from kafka_pipeline.streams.event_time.step_time import ENDS_MS, NO_TIME, FollowsTime
 from kafka_pipeline.streams.processor import BatchProcessor, Processor, ProcessorContext
 from kafka_pipeline.streams.record import Batch, Record, items_of
 from kafka_pipeline.streams.serdes import Serde
@@ -71,6 +71,10 @@ class Materialized(Operation):
         compiler.produces(step, step.name)
 
     @property
+    def keeps_history(self) -> bool:
+        return self.history_retention_ms is not None
+
+    @property
     def parts(self) -> tuple[str, ...]:
         """What a value consists of; see `AggregateFunctions`."""
         return ()
@@ -100,7 +104,9 @@ class TableFiller(EitherWay, FollowsTime):
     """Puts records into a table's store, and forwards the changes.
 
     Where several tasks send the records, a history ends by event time: the fastest of them does not
-    decide how long a version can be looked up.
+    decide how long a version can be looked up. When time goes on, it may leap over the whole
+    history, and records that waited for it look up versions of before: so a history ends by the
+    time before the last one.
     """
 
     def __init__(self, store: str, verb: str, sends_old: bool) -> None:
@@ -111,12 +117,14 @@ class TableFiller(EitherWay, FollowsTime):
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
         self._store = open_table_store(context, self._name, self._verb)
+        self._passed: int = NO_TIME
         if not context.task_time.follows_records:
             self._store.follow()
 
     def time_passed(self, time: int) -> None:
         if not self.context.task_time.follows_records:
-            self._store.go_on(time - self.context.hold_ms - ENDS_MS)
+            self._store.go_on(self._passed - self.context.hold_ms - ENDS_MS)
+            self._passed = time
 
     def process(self, batch: Batch) -> None:
         store = self._store

@@ -13,7 +13,15 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from kafka_pipeline.common.kafka.clients import Partition
-from tests.user_code.timed_windows import ALONE, DROPPED, SELF_JOIN, Join, Level, Plan
+from tests.user_code.timed_windows import (
+    ALONE,
+    DROPPED,
+    SELF_JOIN,
+    VERSIONED,
+    Join,
+    Level,
+    Plan,
+)
 
 
 class Input(NamedTuple):
@@ -91,8 +99,11 @@ def expected(
     streams = [_read(plan, topic, inputs) for topic in plan.topics]
     events = streams[0]
     if plan.join is not None:
-        sides = [list(_in_time(plan.join, each, found)) for each in streams]
-        events = list(_joined(plan.join, sides[0], sides[-1], end_ms))
+        if plan.join.kind == VERSIONED:
+            events = list(_with_versions(plan.join, streams[0], streams[1], end_ms))
+        else:
+            sides = [list(_in_time(plan.join, each, found)) for each in streams]
+            events = list(_joined(plan.join, sides[0], sides[-1], end_ms))
     for number, level in enumerate(plan.levels):
         # Where time follows records, it goes as in Kafka Streams: what is suppressed is final a
         # millisecond earlier, at the end of a window that includes its end.
@@ -142,6 +153,20 @@ def _joined(
             yield _pair(key, each.ids[0], ALONE, time)
     for each in alone:
         yield _pair(each.key % join.keys, ALONE, each.ids[0], each.time_ms)
+
+
+def _with_versions(
+    join: Join, left: Iterable[Event], right: Iterable[Event], end_ms: int
+) -> Iterator[Event]:
+    """Yield records that have waited with the time of the version that was valid at theirs."""
+    versions: defaultdict[int, list[int]] = defaultdict(list)
+    for each in right:
+        versions[each.key % join.keys].append(each.time_ms)
+    for each in left:
+        key, time = each.key % join.keys, each.time_ms
+        if time + join.grace_ms < end_ms:
+            newest = max((each for each in versions[key] if each <= time), default=None)
+            yield _pair(key, each.ids[0], ALONE if newest is None else b"%d" % newest, time)
 
 
 def _pair(key: int, left: bytes, right: bytes, time: int) -> Event:

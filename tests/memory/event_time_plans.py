@@ -26,6 +26,7 @@ from tests.user_code.timed_windows import (
     ROWS,
     SELF_JOIN,
     STEPS,
+    VERSIONED,
     Join,
     Level,
     Plan,
@@ -147,6 +148,10 @@ def _plan(random: Random, unit: int, disorder: int) -> Plan:
     join = _join(random, unit) if random.random() < 0.3 else None
     if join is not None:
         hops = hops[:1]
+        if join.kind == VERSIONED:
+            # No version comes after the record that has waited for it.
+            grace = max(join.grace_ms, disorder)
+            join = replace(join, grace_ms=grace, after_ms=grace + abs(join.after_ms))
     room = min(_MOST_REPARTITIONS - len(hops) - (join is not None), 2)
     count = random.randint(0, room) if join else random.randint(1, max(room, 1))
     levels = _levels(random, unit, disorder, count)
@@ -223,7 +228,7 @@ def _join(random: Random, unit: int) -> Join:
         before = -random.randint(0, after)
         if random.random() < 0.5:
             before, after = after, before
-    kind = random.choice(("join", "left_join", "outer_join", SELF_JOIN))
+    kind = random.choice(("join", "left_join", "outer_join", SELF_JOIN, VERSIONED))
     return Join(kind, before, after, grace, random.randint(1, 6), random.randint(1, 4))
 
 

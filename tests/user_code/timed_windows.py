@@ -17,6 +17,7 @@ from kafka_pipeline import (
     StreamsBuilder,
     Suppress,
     serdes,
+    timestamp,
     windows,
 )
 from kafka_pipeline.common.pipelines.specs import EmitTime
@@ -28,6 +29,8 @@ DROPPED = b"x"
 ALONE = b"-"
 """The place of a side in a result of a join without a partner."""
 SELF_JOIN = "self_join"
+VERSIONED = "versioned"
+"""The kind of a join with a table that has a history: records wait for it."""
 OUT = "out"
 ROWS = "rows"
 """The topic of the table in which the first source's records look something up."""
@@ -71,7 +74,8 @@ class Level:
 class Join:
     """A join of two streams by `keys` keys; both are spread over `partitions`.
 
-    `kind` is the name of the method, or `SELF_JOIN`.
+    `kind` is the name of the method, `SELF_JOIN` or `VERSIONED`; with the latter, `after_ms` is the
+    history.
     """
 
     kind: str
@@ -215,6 +219,14 @@ def _joined(join: Join, *sides: Any) -> Any:
         for side, name in zip(sides, ("Left", "Right"), strict=False)
     )
     right = others[0] if others else left
+    if join.kind == VERSIONED:
+        table = right.map_values(timestamp().cast(str), value_serde=serdes.string)
+        return left.left_join(
+            table.to_table(name="Versions", history_retention_ms=join.after_ms),
+            lambda one, time: b"%b+%b" % (one, time.encode() if time else ALONE),
+            grace_ms=join.grace_ms,
+            name="Joined",
+        )
     return getattr(left, "join" if join.kind == SELF_JOIN else join.kind)(
         right,
         lambda one, other: b"%b+%b" % (one or ALONE, other or ALONE),

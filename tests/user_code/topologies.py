@@ -161,11 +161,18 @@ def counter_of_itself(lines: str, back: str, out: str) -> StreamsBuilder:
 
 
 def counted_after_lookups(
-    events: str, names: str, changes: str, tables: str, out: str, shows_rows: bool = False
+    events: str,
+    names: str,
+    changes: str,
+    tables: str,
+    out: str,
+    shows_rows: bool = False,
+    history_ms: int | None = None,
 ) -> StreamsBuilder:
     """Count an hour's events by what they find in two tables, one of them of a repartition."""
     builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.string)
-    found = builder.table(names, name="Names").filter(lambda key, value: value != "")
+    table = builder.table(names, name="Names", history_retention_ms=history_ms)
+    found = table.filter(lambda key, value: value != "")
     moved = builder.stream(changes, name="Changes").select_key(lambda key, value: value)
     others = moved.group_by_key(name="ByValue").count(name="Counts")
     joined = builder.table(tables, name="Tables").join(found, min, name="Joined")

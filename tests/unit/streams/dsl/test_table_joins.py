@@ -13,6 +13,7 @@ from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.join_cases import JoinCase, Watching, cases, check
 from tests.unit.streams.dsl.running import builder
 from tests.unit.streams.dsl.test_stream_joins import joiner
+from tests.unit.streams.nodes import Nodes, batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,3 +179,21 @@ def test_cases_of_joins_with_a_global_table(method: str, expected: tuple[str, st
         records = "a:x,k1@1 null:y,k1@2 b:z,k9@3 c:-@3 d:null@3"
         check(driver, lines(f"left {records} -> {first}"), results)
         check(driver, lines("right k1:two@100 ->", f"left a:x,k1@4 -> {second}"), results)
+
+
+@pytest.mark.parametrize("passes_first", [False, True])
+def test_a_record_that_waited_finds_its_version_after_a_leap_of_time(
+    passes_first: bool,
+) -> None:
+    built = builder()
+    table = built.table("table", name="Table", history_retention_ms=10)
+    built.stream("stream").left_join(table, joiner, grace_ms=5, name="Joined").to("out")
+    (group,) = built.build().groups
+    nodes = Nodes(group, follows_records=False)
+    nodes.process(batch([b"old"], keys=[b"a"], timestamps=[15], topic="table"))
+    nodes.process(batch([b"x"], keys=[b"a"], timestamps=[20], topic="stream"))
+    if passes_first:
+        nodes.runtime.pass_time(22)
+    nodes.process(batch([b"new"], keys=[b"a"], timestamps=[1000], topic="table"))
+    nodes.runtime.pass_time(1000)
+    assert nodes.values == [b"x+old"]

@@ -79,6 +79,13 @@ def test_a_table_whose_changes_are_results_says_how_far_event_time_is() -> None:
     assert set(looked_up) == {"t", "W_ByValue-repartition_job"}
 
 
+def test_a_table_with_a_history_says_how_far_event_time_is() -> None:
+    pipeline = load(topology("counted_after_lookups", f"{LOOKUPS}, history_ms: 9"), JOB)
+    reader = next(each for each in pipeline.processors if "e" in pipeline.in_topics(each))
+    looked_up = event_times(pipeline)[reader.id].looked_up
+    assert set(looked_up) == {"t", "W_ByValue-repartition_job"}
+
+
 def test_tables_of_queries_do_not_say_how_far_event_time_is() -> None:
     text = """
 sources: {names: names}
