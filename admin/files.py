@@ -14,7 +14,7 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.setting_problem import setting_problem
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.specs import ProcessorSpec
-from kafka_pipeline.streams.pipeline.load import check_pipeline_file, load_pipeline
+from kafka_pipeline.streams.pipeline.load import Note, check_pipeline_file, load_pipeline
 from kafka_pipeline.streams.pipeline.result_uses import Results
 from kafka_pipeline.streams.pipeline.spark_answers import ask_spark
 from kafka_pipeline.streams.testing.driver import start_problem
@@ -28,10 +28,11 @@ def load_files(
     with_init: bool = False,
     registry: RegistryQuestions | None = None,
     asks_spark: bool = False,
+    note: Note = lambda _: None,
 ) -> tuple[Config, Pipeline]:
     """Read config.yaml and pipeline.yaml; raise ConfigError with the mistakes of both.
 
-    See `load_pipeline` for `with_classes`; `with_init` also starts each processor once.
+    See `load_pipeline` for `with_classes` and `note`; `with_init` also starts each processor once.
     `registry` compares serdes with the schema registry, if that answers. `asks_spark` compares
     the results of queries with the schemas and tables that get them: for these, a Spark starts.
     """
@@ -52,6 +53,7 @@ def load_files(
         start_problem=starts,
         schema_problem=schemas,
         results=_results(settings) if asks_spark else None,
+        note=note,
     )
 
 

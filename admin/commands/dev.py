@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,14 +12,18 @@ from rich.console import Console
 from kafka_pipeline.admin.dev.project import find_project
 from kafka_pipeline.admin.dev.run import DevOptions, run
 from kafka_pipeline.admin.signals import Interrupted, Signals
+from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.process.cli import run_command
+
+_DEFAULT = Path("pipeline.yaml")
 
 
 @run_command
 def dev(
     pipeline: Annotated[
-        Path, typer.Argument(metavar="[PIPELINE]", help="Path of pipeline.yaml.")
-    ] = Path("pipeline.yaml"),
+        list[Path] | None,
+        typer.Argument(metavar="[PIPELINE]", help="Path of pipeline.yaml, the default."),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -44,10 +49,22 @@ def dev(
     Exit codes: 130 Ctrl-C ended it, 1 a daemon ended on its own, 2 the files are wrong at the
     start, 3 something needed is missing, or the command already runs in this folder.
     """
-    project = find_project(pipeline, config)
+    project = find_project(_only(pipeline or [_DEFAULT]), config)
     signals = Signals()
     signals.install()
     try:
         run(project, DevOptions(task_managers, threads, fresh), Console(), signals)
     except Interrupted as interruption:
         raise SystemExit(128 + interruption.number) from None
+
+
+def _only(given: Sequence[Path]) -> Path:
+    """Return the one path; raises `ConfigError` if CONFIG is given as for other commands."""
+    if len(given) == 1:
+        return given[0]
+    config = next((path for path in given if "config" in path.name), given[0])
+    pipeline = next((path for path in given if path != config), _DEFAULT)
+    raise ConfigError(
+        "config.yaml is an option of this command, and found by itself if it is next to "
+        f"pipeline.yaml: write `pipeline dev {pipeline} --config {config}`"
+    )

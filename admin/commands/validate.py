@@ -11,10 +11,11 @@ from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.registry_questions import RegistryQuestions
 from kafka_pipeline.common.control.topics import control_topics
+from kafka_pipeline.common.errors import Problem
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
-from kafka_pipeline.streams.pipeline.load import import_modules, load_pipeline, unused_names
+from kafka_pipeline.streams.pipeline.load import import_modules, load_pipeline
 from kafka_pipeline.streams.pipeline.spark_answers import local_queries, result_of
 
 
@@ -39,9 +40,14 @@ def validate(
     compares the columns of queries with the schemas and the tables that get them. Notes sources and
     sinks that no processor uses.
     """
-    registry = RegistryQuestions()
+    registry, unused = RegistryQuestions(), list[Problem]()
     settings, loaded = load_files(
-        config, pipeline, with_classes=True, with_init=with_init, registry=registry
+        config,
+        pipeline,
+        with_classes=True,
+        with_init=with_init,
+        registry=registry,
+        note=unused.append,
     )
     if any(kind_of(processor.spec).needs_spark for processor in loaded.processors):
         queries = local_queries(settings)
@@ -60,8 +66,8 @@ def validate(
         "topic": len(topics),
     }
     typer.echo(f"ok: {', '.join(counted(count, noun) for noun, count in counts.items())}")
-    for unused in unused_names(pipeline, loaded):
-        typer.echo(f"note: {unused}", err=True)
+    for each in unused:
+        typer.echo(f"note: {each}", err=True)
     for processor in loaded.processors:
         for kept in kind_of(processor.spec).keeps(processor.spec):
             typer.echo(f"{processor.id} keeps {kept}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from kafka_pipeline.common.code.user_code import UserCode, require_other_names
@@ -34,6 +34,9 @@ from kafka_pipeline.streams.sql.spec import Queries
 StartProblem = Callable[[PipelineProcessor], str]
 """Makes processors as their tasks would, and runs `init`; returns what is wrong, or ""."""
 
+Note = Callable[[Problem], None]
+"""Takes something about a file that may be meant."""
+
 
 def import_modules(config: Config) -> None:
     """Import all modules of config.yaml, as each TaskManager does when it starts.
@@ -52,6 +55,7 @@ def load_pipeline(
     start_problem: StartProblem | None = None,
     schema_problem: SchemaProblem | None = None,
     results: Results | None = None,
+    note: Note = lambda _: None,
 ) -> Pipeline:
     """Return the checked content of a pipeline.yaml.
 
@@ -60,7 +64,8 @@ def load_pipeline(
     `with_classes` imports users' classes and checks that they accept their config. If all that is
     right, `start_problem` is called for each one that runs users' processors, then `schema_problem`
     for each serde with schemas. With `results`, that has the columns of queries, and they are
-    compared with those of tables. Raises ConfigError with every problem found.
+    compared with those of tables. Sources and sinks that no processor uses go to `note`. Raises
+    ConfigError with every problem found.
     """
     require_other_names(config.modules, config.python_path)
     problems = Problems(path)
@@ -106,6 +111,8 @@ def load_pipeline(
         uses = schema_uses(file, pipeline, made.values(), columns)
         _check_schemas(uses, schema_problem, problems)
     problems.raise_if_any()
+    for unused in _unused_names(path, file, pipeline):
+        note(unused)
     return pipeline
 
 
@@ -149,14 +156,11 @@ def check_pipeline_file(path: Path) -> None:
     problems.raise_if_any()
 
 
-def unused_names(path: Path, pipeline: Pipeline) -> list[Problem]:
-    """Return the sources and sinks that a pipeline.yaml names, and that the pipeline does not use.
+def _unused_names(path: Path, file: PipelineFile, pipeline: Pipeline) -> Iterator[Problem]:
+    """Yield the sources and sinks that a pipeline.yaml names, and that the pipeline does not use.
 
     A processor without `from` reads the source topic instead, which may not be what is meant.
     """
-    problems = Problems(path)
-    file = read_pipeline(read_yaml(path, problems), problems)
-    found = []
     for name, topic in file.topics.items():
         if topic not in pipeline.user_topics:
             way = (
@@ -165,8 +169,7 @@ def unused_names(path: Path, pipeline: Pipeline) -> list[Problem]:
                 else f'sends to the sink "{name}"'
             )
             at = file.places[name]
-            found.append(Problem(str(path), at.line, at.column, f"no processor {way}"))
-    return found
+            yield Problem(str(path), at.line, at.column, f"no processor {way}")
 
 
 def _read(path: Path, problems: Problems) -> tuple[PipelineFile, ArcKinds]:

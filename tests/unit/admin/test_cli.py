@@ -15,6 +15,7 @@ from typer.testing import Result
 
 from kafka_pipeline.admin.samples import samples
 from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.config.yaml_positions import Problems, Value, read_yaml
 from kafka_pipeline.common.errors import (
     ConfigError,
     PipelineError,
@@ -334,6 +335,29 @@ processors:
     assert result.stderr == (
         f'note: {path}:2:33: no processor reads the source "clicks"\n'
         f'note: {path}:3:9: no processor sends to the sink "totals"\n'
+    )
+
+
+def test_validate_reads_the_pipeline_once(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = list[Path]()
+
+    def reads(path: Path, problems: Problems) -> Value:
+        read.append(path)
+        return read_yaml(path, problems)
+
+    monkeypatch.setattr("kafka_pipeline.streams.pipeline.load.read_yaml", reads)
+    assert pipeline("validate", *files).exit_code == 0
+    assert read == [files[1]]
+
+
+@pytest.mark.parametrize("order", [("config.yaml", "my.yaml"), ("my.yaml", "config.yaml")])
+def test_dev_says_how_to_name_a_config(order: Sequence[str], tmp_path: Path) -> None:
+    result = pipeline("dev", *(tmp_path / name for name in order))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.endswith(
+        f": write `pipeline dev {tmp_path / 'my.yaml'} --config {tmp_path / 'config.yaml'}`\n"
     )
 
 
