@@ -108,7 +108,9 @@ def _tables(processor: PipelineProcessor) -> Mapping[str, TopicTableSpec]:
 
 def _stores_of_query(processor: PipelineProcessor) -> Iterator[str]:
     """Yield the stores of a query, without those of its tables."""
-    tables = {table.store_of(name) for name, table in _tables(processor).items()}
+    tables = {
+        store for name, table in _tables(processor).items() for store in table.stores_of(name)
+    }
     yield from (store.name for store in processor.stores if store.name not in tables)
 
 

@@ -230,8 +230,9 @@ def _lost(
         usable = {
             store
             for name, table in tables.items()
-            if (store := table.store_of(name))
-            and verdicts.get((processor.id, store), _KEPT).effect is not StateEffect.IMPOSSIBLE
+            if verdicts.get((processor.id, table.store_of(name)), _KEPT).effect
+            is not StateEffect.IMPOSSIBLE
+            for store in table.stores_of(name)
         }
         had = former.get(processor.id)
         names = {store.name for each in (processor, had) if each for store in each.stores}

@@ -8,6 +8,9 @@ from kafka_pipeline.common.pipelines.serde_specs import AnySerde
 from kafka_pipeline.common.pipelines.store_specs import BYTES
 from kafka_pipeline.common.typed_json import Count, Name, Positive, Strict
 
+CHANGES_STORE = "changes"
+"""The store of what a query keeps of the keys of change events; see `changes_name`."""
+
 
 class TableSpec(Strict, frozen=True, kw_only=True):
     """A lookup table of a query; it is read again every `refresh_s` seconds, or never if 0."""
@@ -45,6 +48,16 @@ class TopicTableSpec(Strict, frozen=True, kw_only=True):
     def store_of(self, table: str) -> str:
         """Return the name of the store if the table has this name."""
         return self.store_name(table, has_history=self.has_history)
+
+    def stores_of(self, table: str) -> tuple[str, ...]:
+        """Return the names of all stores of the table, with that of the keys of change events."""
+        found = (self.store_of(table),)
+        return (*found, self.changes_name(table)) if self.has_changes else found
+
+    @staticmethod
+    def changes_name(table: str) -> str:
+        """Return the name of the store of what is kept of the keys of a table's change events."""
+        return f"{CHANGES_STORE}-{table}"
 
     @staticmethod
     def store_name(table: str, *, has_history: bool) -> str:

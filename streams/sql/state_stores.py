@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_pipeline.common.pipelines.lookup_tables import TopicTableSpec
+from kafka_pipeline.common.pipelines.lookup_tables import CHANGES_STORE, TopicTableSpec
 from kafka_pipeline.common.pipelines.specs import (
     SHAPE_STORE,
     CalendarSpec,
@@ -47,10 +47,6 @@ SESSIONS = "sessions"
 
 CHANGELOG = "changelog"
 """The store of the newest record of each key, of a query over a changelog."""
-
-CHANGES = "changes"
-"""The store of what is kept of the keys of change events; that of a table has its name in addition.
-"""
 
 JOIN = "join"
 """The name under which the time of a join is kept."""
@@ -203,7 +199,8 @@ def changes_store(table: str = "") -> StoreBuilder[Any, Any]:
 
     They are those of a `table` that follows a topic, or of the input of a query.
     """
-    return key_value(f"{CHANGES}-{table}" if table else CHANGES, serdes.bytes, KEPT)
+    name = TopicTableSpec.changes_name(table) if table else CHANGES_STORE
+    return key_value(name, serdes.bytes, KEPT)
 
 
 def reach_of(join: JoinSpec, side: int) -> tuple[int, int]:

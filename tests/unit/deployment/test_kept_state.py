@@ -490,6 +490,24 @@ def test_tables_of_a_query_are_not_lost_with_its_groups(
     }
 
 
+def test_what_is_kept_of_the_keys_of_change_events_stays_with_their_table(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = with_table('{topic: b, schema: "x INT"}', " GROUP BY i.key")
+    text = text.replace("b: b_topic", "b: {topic: b_topic, format: debezium}")
+    text = text.replace("from: [a]", 'format: json, schema: "value INT", from: [a]')
+    kept = {SHAPE: [content(window=HOUR)]}
+    refused = planned(monkeypatch, tmp_path, text, text, kept, Spark())
+    assert effects(refused)["changes-t"] is StateEffect.KEPT
+    found = planned(monkeypatch, tmp_path, text, text, kept, Spark(), lose=["P"])
+    assert effects(found) == {
+        "table-t": StateEffect.KEPT,
+        "changes-t": StateEffect.KEPT,
+        "groups": StateEffect.LOST,
+        "shape": StateEffect.LOST,
+    }
+
+
 @pytest.mark.parametrize("id_", ["p", "Q", "X"])
 def test_processor_without_state_cannot_lose_it(id_: str, tmp_path: Path) -> None:
     text = grouped("key") + "\n- {id: Q, type: forward, from: [a], to: [c]}"
