@@ -39,8 +39,9 @@ _PathProblem = Callable[[Location], str | None]
 def located(spec: S, settings: TableSettings) -> S:
     """Return the spec with its paths as they are on this host.
 
-    References have values where tasks run, so what has one is checked there alone. Raises
-    `ConfigError` for a place that `settings` does not allow.
+    References in properties and URLs have values where tasks run, so what has one is checked there
+    alone. Raises `ConfigError` for a place that `settings` does not allow, and for a `path` with a
+    reference, which would stay as it is.
     """
     is_written = isinstance(spec, TableSinkSpec)
     problem = settings.write_problem if is_written else settings.path_problem
@@ -49,6 +50,8 @@ def located(spec: S, settings: TableSettings) -> S:
         return spec
     if spec.format == "iceberg":
         return structs.replace(spec, catalog=_catalog(spec.catalog, settings, problem))
+    if has_references(spec.path):
+        raise ConfigError(f'path "{spec.path}" has a reference, which gets no value there')
     path = _path("path", spec.path, settings, problem)
     if spec.format == "parquet" and not path.startswith("/"):
         raise ConfigError(

@@ -105,6 +105,10 @@ def test_a_table_needs_neither_a_target_nor_a_sink(config: Path) -> None:
             '1:8: "A": path has wildcards: name one folder',
         ),
         (
+            "{id: A, type: table, format: delta, path: '${LAKE}/t', schema: n INT}",
+            '1:8: "A": path "${LAKE}/t" has a reference, which gets no value there',
+        ),
+        (
             "{id: A, type: table, format: delta, path: 's3://u:pass@b/t', schema: n INT}",
             "pipeline.yaml goes onto a topic",
         ),
