@@ -281,7 +281,18 @@ def _change_at_rest(
     from kafka_pipeline.operations.savepoints.change_at_rest import ChangeAtRest  # starts slowly
 
     change = ChangeAtRest(config, admin, folder, lambda line: typer.echo(line, err=True))
-    # What waits in arcs that are taken away, or get other records, is processed first.
-    number = change.carry_out(proposal, REST_TIMEOUT_S, drains=bool(found.arcs), lost=found.lost)
+    # What waits in arcs that are taken away, or get other records, is processed first. So is what
+    # waits for tables, which know rows by the topic that they came from.
+    drains = bool(found.arcs) or _moves_tables(change.before, proposal.pipeline)
+    number = change.carry_out(proposal, REST_TIMEOUT_S, drains=drains, lost=found.lost)
     typer.echo(f"{folder} is a savepoint of the job as it was before")
     return number
+
+
+def _moves_tables(before: Pipeline, after: Pipeline) -> bool:
+    """Whether a processor that writes a table reads another topic of the job than before."""
+    new = after.arcs.keys() - before.arcs.keys()
+    return any(
+        each.spec.writes_outside and not new.isdisjoint(after.in_topics(each))
+        for each in after.processors
+    )

@@ -141,7 +141,10 @@ class Restore:
             )
 
     def check_files(self) -> None:
-        """Read all files; raise `ConfigError` if one is damaged, or cannot be spread by key."""
+        """Read all files; raise `ConfigError` if one is damaged, or cannot be spread by key.
+
+        Raises it also for records that wait for a table, if that may have them already.
+        """
         for topic, part in self._manifest.files():
             check_file(self._folder, topic, part)
         self._spreads.check(self._manifest.stores)
@@ -149,6 +152,21 @@ class Restore:
         for arc in self.plan.arcs:
             if arc.spread:
                 list(self._spread_left(arc))
+            self._require_not_in_table(arc)
+
+    def _require_not_in_table(self, arc: ArcFill) -> None:
+        """Raise `ConfigError` if a table may have rows of what is put into another topic.
+
+        A task that was killed has perhaps written rows, and not committed their offsets. It knows
+        them by their offsets in the topic that they came from.
+        """
+        writes_table = self._pipeline.processor(arc.reader).spec.writes_outside
+        if self._in_place and arc.saved.left and writes_table:
+            raise ConfigError(
+                f"records wait in {arc.saved.topic} for {arc.reader}, and some of them may be in "
+                "its table: they would be written once more. Let the job run until they are "
+                "processed, and then repeat the command"
+            )
 
     def carry_out(self, timeout_s: float, say: Say) -> int:
         """Do it, and let the job go on; return the number of the version that runs.

@@ -96,6 +96,7 @@ class RestorePlan:
             for name, topic in pipeline.inputs(processor).items()
         }
         """The names of inputs, by processor and topic."""
+        self._written = {t for each in pipeline.processors for t in pipeline.out_topics(each)}
         self.stores: list[StoreFill] = []
         self.arcs: list[ArcFill] = []
         self.begins: list[Begin] = []
@@ -239,6 +240,7 @@ class RestorePlan:
         may_be_behind = how in (Sources.TIME, Sources.LATEST)
         asked = EveryBroker(self._config, self._admin) if may_be_behind else self._admin
         oldest, ends = self._admin.oldest_offsets(places), asked.stable_ends(places)
+        following = 0
         for position in saved.positions:
             place = (topic, position.partition)
             if place not in ends:
@@ -257,7 +259,14 @@ class RestorePlan:
                     f"{counted(at - wanted, 'offset')} that followed in {topic}"
                     f"[{position.partition}] were deleted since"
                 )
+            following += ends[place] - at
             yield Begin(self._id(saved.processor), place, position.committed, at)
+        if following > 0 and not self._in_place and topic in self._written:
+            self.losses.append(
+                f'the job writes {topic} itself, and "{self._id(saved.processor)}" goes on '
+                f"{counted(following, 'offset')} before its end: what the job has written there "
+                "since the savepoint is processed, and once more when it is written again"
+            )
 
     def _has_history(self, saved: SavedInput) -> bool:
         """Whether a table has the records that are not in the topic any more."""

@@ -107,7 +107,7 @@ def folder(config: Config, tmp_path: Path) -> Path:
     return saved(config, tmp_path, CHAIN)
 
 
-def saved(config: Config, tmp_path: Path, text: str) -> Path:
+def saved(config: Config, tmp_path: Path, text: str, *, has_state: bool = True) -> Path:
     made = tmp_path / "saved"
     made.mkdir()
     version = PipelineVersion(1, pipeline(config, tmp_path, text), text, 1, "me@x")
@@ -128,7 +128,8 @@ def saved(config: Config, tmp_path: Path, text: str) -> Path:
                 topic=state,
                 partitions=(written(made, state, 0, b"k"), written(made, state, 1, b"l")),
             ),
-        ),
+        )
+        * has_state,
         inputs=(
             SavedInput(
                 processor="Forwarder",
@@ -221,6 +222,39 @@ def test_only_processors_with_new_state_are_touched_in_place(
     assert found.plan.moved == {"Counter"}
     same = planned(config, folder, target, in_place=True)
     assert (same.plan.stores, same.plan.arcs, same.plan.moved) == ([], [], set())
+
+
+def test_what_may_be_in_a_table_is_not_put_into_another_topic(
+    config: Config, tmp_path: Path, job: Job
+) -> None:
+    """The sink was killed after it had written rows, and before it committed their offsets."""
+    path = tmp_path / "config.yaml"
+    path.write_text(path.read_text() + "tables: {write_paths: [lake]}\n")
+    allowed = load_config(path)
+    to_table = CHAIN.replace(
+        "type: count, to: [sink]", "type: table, format: delta, path: lake/t, schema: n INT"
+    )
+    folder = saved(allowed, tmp_path, to_table, has_state=False)
+    planned(allowed, folder, pipeline(allowed, tmp_path, to_table), in_place=True).check_files()
+    other = to_table.replace("id: Forwarder", "id: First, was: Forwarder")
+    found = planned(allowed, folder, pipeline(allowed, tmp_path, other), in_place=True)
+    with pytest.raises(ConfigError, match="records wait in Forwarder_Counter_job for Counter, and"):
+        found.check_files()
+
+
+def test_results_that_the_job_reads_itself_would_come_twice(
+    config: Config, tmp_path: Path, job: Job
+) -> None:
+    text = f"""
+sources: {{begin: elsewhere}}
+sinks: {{middle: in}}
+processors:
+- {{id: Maker, type: forward, from: [begin], to: [middle]}}{CHAIN}"""
+    folder, target = saved(config, tmp_path, text), pipeline(config, tmp_path, text)
+    (loss,) = planned(config, folder, target).plan.losses
+    assert loss.startswith('the job writes in itself, and "Forwarder" goes on 90 offsets before')
+    renamed = pipeline(config, tmp_path, text.replace("id: Forwarder", "id: F, was: Forwarder"))
+    assert planned(config, folder, renamed, in_place=True).plan.losses == []
 
 
 def test_damaged_file_is_found_before_anything_is_done(
