@@ -125,7 +125,11 @@ def _shape(spec: SparkSpec) -> str:
     query = spec.query if isinstance(spec, SqlSpec) else ""
     code = [spec.code, spec.config] if isinstance(spec, DataFrameSpec) else []
     schemas = [spec.schema, dict(spec.schemas) if isinstance(spec, SqlSpec) else {}]
-    tables = {name: table.schema for name, table in spec.tables.items()}
+    # Without a schema, the columns are those of what is read.
+    tables = {
+        name: table.schema or [table.format, table.path, dict(table.options)]
+        for name, table in spec.tables.items()
+    }
     topic_tables = {name: table.schema for name, table in spec.topic_tables.items()}
     groups = [spec.grouping.window, spec.grouping.stage] if spec.grouping else []
     signs = isinstance(spec, SqlSpec) and _signs(spec)

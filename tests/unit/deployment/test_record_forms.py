@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import cast
 
 import pytest
 from msgspec import structs
 
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipelines.lookup_tables import TableSpec
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
-from kafka_pipeline.common.pipelines.specs import TopologySpec
+from kafka_pipeline.common.pipelines.specs import SqlSpec, TopologySpec
 from kafka_pipeline.deployment.change import VersionChange
 from kafka_pipeline.deployment.deploy import require_usable_state
 from kafka_pipeline.deployment.desired_state import (
@@ -130,6 +132,19 @@ def test_only_records_that_new_readers_would_misread_are_drained(
     before: str, after: str, arcs: list[str]
 ) -> None:
     assert changed(before, after) == arcs
+
+
+@pytest.mark.parametrize(("schema", "is_drained"), [("", True), ("x INT", False)])
+def test_rows_with_the_columns_of_another_table_are_drained(schema: str, is_drained: bool) -> None:
+    def of_table(path: str, reader: str) -> Pipeline:
+        pipeline = load(QUERIES % ("SELECT * FROM input", reader))
+        first, second = pipeline.processors
+        table = TableSpec(format="parquet", path=path, schema=schema, refresh_s=len(path))
+        spec = structs.replace(cast(SqlSpec, first.spec), tables={"t": table})
+        return replace(pipeline, processors=(replace(first, spec=spec), second))
+
+    assert changed_forms(of_table("a", "a"), of_table("a", "b")) == {}
+    assert list(changed_forms(of_table("a", "a"), of_table("a/b", "b"))) == ["A_B"] * is_drained
 
 
 def test_serdes_of_internal_topics_are_part_of_a_version() -> None:
