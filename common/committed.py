@@ -19,6 +19,9 @@ _UNKNOWN_TIME = -1
 _VERSION = 2
 _WITH_EVENT_TIME = 3
 _WITH_DROPPED = 4
+_BEING_RESET = "reset "
+"""Precedes the metadata of positions whose state is being deleted. Earlier versions of the engine
+take that for an unknown time."""
 _LONGEST_REASON = 40
 """The most characters of a reason, percent-encoded. All metadata must fit into the brokers'
 `offset.metadata.max.bytes` (4096 by default)."""
@@ -58,7 +61,8 @@ class Committed(NamedTuple):
     `time_ms` is -1 if unknown. Brokers store it as the metadata of the offset (KAFKA-7994),
     together with the task's total counts over all partitions: records skipped, sent to dead
     letters, and dropped (pairs of a reason and a count). `progress` is there if a processor needs
-    event time.
+    event time. `is_being_reset` says that a tool deletes the task's state, and sets another offset
+    then.
     """
 
     offset: int
@@ -67,6 +71,7 @@ class Committed(NamedTuple):
     dead_letters: int = 0
     progress: InputProgress | None = None
     dropped: tuple[tuple[str, int], ...] = ()
+    is_being_reset: bool = False
 
     @property
     def metadata(self) -> str:
@@ -75,8 +80,10 @@ class Committed(NamedTuple):
         The first number is the version. With a progress, it is 3, and
         `:907:1732280000000:1732280000000:0:9f0a1b2c=60001` follows. With dropped records, it is 4,
         and `:expired=7,null key=2` follows the first counts. The formats are a contract: a change
-        needs a new version.
+        needs a new version. While state is being reset, `reset ` is in front.
         """
+        if self.is_being_reset:
+            return f"{_BEING_RESET}{self._replace(is_being_reset=False).metadata}"
         if self == Committed(self.offset):
             return ""
         version = _VERSION if self.progress is None else _WITH_EVENT_TIME
@@ -103,6 +110,9 @@ class Committed(NamedTuple):
 
         Metadata that another program wrote counts as an unknown time and counts of 0.
         """
+        if metadata and metadata.startswith(_BEING_RESET):
+            before = cls.read(offset, metadata.removeprefix(_BEING_RESET))
+            return before._replace(is_being_reset=True)
         if not metadata or _METADATA.match(metadata) is None:
             return cls(offset)
         version, time_ms, *rest = metadata.split(":")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import groupby
@@ -153,10 +153,9 @@ class Reset:
         or if a task has started meanwhile.
         """
         names = self._config.topic_names
-        moves = {(move.processor, move.partition): move for move in self.moves}
         try:
             with ExitStack() as stack:
-                producers = []
+                producers = list[TaskProducer]()
                 for replica in self._replicas:
                     id_ = names.transactional_id(replica.task)
                     producer = TaskProducer(self._config, id_, {})
@@ -165,18 +164,27 @@ class Reset:
                     producer.fence(_TIMEOUT_S)
                     producers.append(producer)
                 if clears_state:
+                    # If this process ends before all is done, no task begins with half of it.
+                    self._commit(producers, _marked)
                     self._clear_state()
-                for replica, producer in zip(self._replicas, producers, strict=True):
-                    moved = {
-                        place: _moved(moves[replica.name, place])
-                        for place in _places(replica)
-                        if (replica.name, place) in moves
-                    }
-                    if moved:
-                        producer.begin()
-                        producer.commit(moved, self._groups[replica.name])
+                self._commit(producers, _moved)
         except EngineError as error:
             raise UnavailableError(f"the reset is not complete, so repeat it: {error}") from error
+
+    def _commit(
+        self, producers: Sequence[TaskProducer], position: Callable[[OffsetMove], Committed]
+    ) -> None:
+        """Commit a position for each move, as the task that it is about."""
+        moves = {(move.processor, move.partition): move for move in self.moves}
+        for replica, producer in zip(self._replicas, producers, strict=True):
+            found = {
+                place: position(moves[replica.name, place])
+                for place in _places(replica)
+                if (replica.name, place) in moves
+            }
+            if found:
+                producer.begin()
+                producer.commit(found, self._groups[replica.name])
 
     def _clear_state(self) -> None:
         """Delete the state topics, and make them again. Stores know them by their ids."""
@@ -217,7 +225,13 @@ def _places(replica: ProcessorReplica) -> list[Partition]:
 def _moved(move: OffsetMove) -> Committed:
     """Return the new position; what was done to the records before it still counts."""
     before = move.before or Committed(0)
-    return before.moved(move.offset)._replace(time_ms=Committed(0).time_ms)
+    moved = before.moved(move.offset)
+    return moved._replace(time_ms=Committed(0).time_ms, is_being_reset=False)
+
+
+def _marked(move: OffsetMove) -> Committed:
+    """Return the former position, with which no task begins."""
+    return (move.before or Committed(move.offset))._replace(is_being_reset=True)
 
 
 def _require_rest(status: ClusterStatus, wish: Wish, processors: Collection[str]) -> None:

@@ -426,6 +426,11 @@ class ProcessorStart(TaskStart):
             )
         finally:
             self.wait = None
+        if any(at.is_being_reset for at in committed.values()):
+            raise NonRetriableError(
+                "a `pipeline reset --state clear` of the processor was interrupted, and may have "
+                "deleted its state: pause the processor, and repeat the command"
+            )
         require_not_rewound(self._memory, offsets_of(committed))
         self._memory.resume_counts(committed.values())
         return committed

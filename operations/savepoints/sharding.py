@@ -82,13 +82,14 @@ def spread_position(saved: SavedInput, tasks: Tasks) -> dict[int, Committed]:
     before = {position.partition: position.committed for position in saved.positions}
     skipped = sum(at.skipped for at in before.values())
     letters = sum(at.dead_letters for at in before.values())
+    is_being_reset = any(at.is_being_reset for at in before.values())
     dropped = Counter[str]()
     for at in before.values():
         dropped.update(dict(at.dropped))
     found = {}
     for number in range(tasks.after):
         times = [before[n].time_ms for n in tasks.former(number) if n in before]
-        found[number] = Committed(0, max(times, default=-1))
+        found[number] = Committed(0, max(times, default=-1), is_being_reset=is_being_reset)
     counts = tuple(sorted(dropped.items()))
     found[0] = found[0]._replace(skipped=skipped, dead_letters=letters, dropped=counts)
     return found

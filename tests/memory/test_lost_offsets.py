@@ -122,6 +122,14 @@ def test_task_with_state_does_not_count_records_again_if_its_offsets_are_gone(jo
     assert job.counts == [*range(1, 2 * RECORDS + 1)]
 
 
+def test_task_whose_state_was_perhaps_deleted_by_a_reset_waits_for_its_end(job: Job) -> None:
+    job.write()
+    job.run()
+    job.broker.set_committed(GROUP, {INPUT: Committed(RECORDS, is_being_reset=True)})
+    assert "a `pipeline reset --state clear` of the processor was interrupted" in job.refusal()
+    assert job.committed() == RECORDS
+
+
 def test_task_whose_state_is_gone_too_begins_anew(job: Job) -> None:
     job.write()
     job.run()

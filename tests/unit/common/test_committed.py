@@ -31,6 +31,10 @@ def test_format_is_a_contract() -> None:
     assert both.metadata == known.metadata.replace("3:", "4:", 1).replace(":9:", ":expired=1:9:")
     assert Committed.read(7, both.metadata) == both
     assert Committed.read(7, "1:1732280000000") == Committed(7, 1_732_280_000_000)
+    for at in (both, Committed(7)):
+        marked = at._replace(is_being_reset=True)
+        assert marked.metadata == f"reset {at.metadata}"
+        assert Committed.read(7, marked.metadata) == marked
 
 
 @pytest.mark.parametrize(
