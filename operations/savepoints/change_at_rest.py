@@ -14,7 +14,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.process.locks import exclusive
 from kafka_pipeline.deployment.deploy import Proposal
-from kafka_pipeline.deployment.desired_state import PipelineVersion, is_restoring
+from kafka_pipeline.deployment.desired_state import PipelineVersion, is_restoring, is_same
 from kafka_pipeline.deployment.job import read_deployment
 from kafka_pipeline.deployment.pipeline_topic import ChangedMeanwhileError
 from kafka_pipeline.deployment.plan import NOTHING_LOST, Lost
@@ -102,6 +102,20 @@ class ChangeAtRest:
                 raise UnavailableError(f"{lock} cannot be written: {error}") from error
             yield
 
+    def _require_same(self, target: Pipeline) -> None:
+        """Raise `ConfigError` if an interrupted change has begun to make topics for another target.
+
+        What it has deleted, such as offsets, would not be made again for this one.
+        """
+        current, _, is_restoring = self._found
+        if self.is_begun and is_restoring and not is_same(current.pipeline, target):
+            raise ConfigError(
+                f"the command that was interrupted was to bring version {current.number}, and this "
+                "is another pipeline: repeat it with that file, which `pipeline versions --text "
+                f"{current.number}` prints, or go back by `pipeline savepoint restore` with "
+                f"{self._folder}. Make the other change afterwards"
+            )
+
     def carry_out(
         self,
         target: Proposal,
@@ -135,6 +149,7 @@ class ChangeAtRest:
         lost: Lost,
         state: NewState | None,
     ) -> int:
+        self._require_same(target.pipeline)
         if not self.is_begun:
             creation = Creation(self._config, self._admin, self._folder, self._say)
 

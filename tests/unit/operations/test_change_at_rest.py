@@ -1,10 +1,12 @@
-"""Two commands that carry out the same change at once, and one that was overtaken."""
+"""Two commands that carry out the same change at once, one that was overtaken, and one that is not
+the one that was interrupted.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -12,7 +14,13 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.process.locks import exclusive
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.deployment.deploy import Proposal
-from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Wish, records
+from kafka_pipeline.deployment.desired_state import (
+    Deployment,
+    PipelineVersion,
+    StopOrder,
+    Wish,
+    records,
+)
 from kafka_pipeline.deployment.pipeline_topic import ChangedMeanwhileError
 from kafka_pipeline.operations.savepoints import change_at_rest as module
 from kafka_pipeline.operations.savepoints.change_at_rest import ChangeAtRest
@@ -63,3 +71,29 @@ def test_command_that_was_overtaken_while_it_asked_changes_nothing(
     run(deployment, 2)
     with pytest.raises(ChangedMeanwhileError, match="repeat it"):
         planned.carry_out(PROPOSAL, 1, drains=True)
+
+
+@pytest.mark.parametrize("purpose", ["savepoint", "restore"])
+def test_change_that_was_interrupted_is_not_completed_as_another_one(
+    purpose: Literal["savepoint", "restore"],
+    tmp_path: Path,
+    deployment: Deployment,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has perhaps deleted offsets that the other one would leave as they are."""
+    stop = StopOrder(purpose=purpose, token="t", by="ada@x")
+    version = PipelineVersion(1, graph("A B"), "", 0, "ada")
+    for record in records(NAMES, Wish(version=1, stop=stop), version):
+        deployment.take(record)
+    manifest = SimpleNamespace(token="t", pipeline_version=lambda: version)
+    monkeypatch.setattr(module, "is_savepoint", lambda _folder: True)
+    monkeypatch.setattr(module, "read_manifest", lambda _folder: manifest)
+    restored = SimpleNamespace(check_files=lambda: None, carry_out=lambda *_: 2)
+    monkeypatch.setattr(module, "Restore", lambda *_, **_options: restored)
+    planned, other = change(tmp_path / "lose-job-A-1"), Proposal(graph("A C"), "")
+    assert planned.carry_out(PROPOSAL, 1, drains=True) == 2
+    if purpose == "savepoint":
+        assert planned.carry_out(other, 1, drains=True) == 2
+        return
+    with pytest.raises(ConfigError, match="was to bring version 1, and this is another pipeline"):
+        planned.carry_out(other, 1, drains=True)
