@@ -18,7 +18,7 @@ from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.proven_ends import settled_ends
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
-from kafka_pipeline.deployment.desired_state import Wish
+from kafka_pipeline.deployment.desired_state import Wish, require_no_stop
 from kafka_pipeline.deployment.job import Chosen, choose, connected, read_deployment
 from kafka_pipeline.operations.cluster_watcher import read_status
 from kafka_pipeline.operations.renewal import renew_topics
@@ -75,8 +75,9 @@ class Reset:
     ) -> None:
         """Find out what would change.
 
-        Raises `ConfigError` if there is no such processor or input, or if its tasks may run, and
-        `UnavailableError` if Kafka does not answer, or if a leader that is probably cut off does.
+        Raises `ConfigError` if there is no such processor or input, if its tasks may run, or while
+        a savepoint of the job is made or restored, and `UnavailableError` if Kafka does not answer,
+        or if a leader that is probably cut off does.
         """
         self._config = config
         self._admin = connected(config)
@@ -86,6 +87,8 @@ class Reset:
         assert current is not None
         assert wish is not None
         self._pipeline = current.pipeline
+        # A savepoint that is made would have half of it, and a restore would undo it.
+        require_no_stop(wish)
         _require_rest(read_status(config), wish, chosen)
         self._replicas = [each for each in replicas(current.pipeline) if each.name in chosen]
         self.state_topics = tuple(

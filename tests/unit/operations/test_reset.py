@@ -1,17 +1,17 @@
-"""What a reset leaves if it is interrupted, without a Kafka."""
+"""When a reset is refused, and what it leaves if it is interrupted, without a Kafka."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.kafka.clients import Partition
-from kafka_pipeline.deployment.desired_state import Wish
+from kafka_pipeline.deployment.desired_state import StopOrder, Wish
 from kafka_pipeline.operations import reset as module
 from kafka_pipeline.operations.reset import Inputs, Reset
 from kafka_pipeline.operations.starts import Earliest
@@ -52,13 +52,13 @@ def group(monkeypatch: pytest.MonkeyPatch) -> Group:
     return made
 
 
-def planned(monkeypatch: pytest.MonkeyPatch) -> Reset:
+def planned(monkeypatch: pytest.MonkeyPatch, stop: StopOrder | None = None) -> Reset:
     admin: Any = SimpleNamespace(
         stable_ends=lambda asked: dict.fromkeys(asked, 9),
         oldest_offsets=lambda asked: dict.fromkeys(asked, 0),
     )
     version = SimpleNamespace(pipeline=load(COUNTER))
-    deployment = SimpleNamespace(current=version, wish=Wish(version=1))
+    deployment = SimpleNamespace(current=version, wish=Wish(version=1, stop=stop))
     monkeypatch.setattr(module, "connected", lambda _config: admin)
     monkeypatch.setattr(module, "read_deployment", lambda *_: deployment)
     monkeypatch.setattr(module, "read_status", lambda _config: None)
@@ -83,3 +83,16 @@ def test_tasks_do_not_begin_before_a_reset_that_deletes_their_state_is_complete(
     monkeypatch.setattr(module, "renew_topics", lambda *_: None)
     planned(monkeypatch).carry_out(clears_state=True)
     assert [*group.positions.values()] == [Committed(0, dead_letters=3)] * TASKS
+
+
+@pytest.mark.parametrize(
+    ("purpose", "why"), [("savepoint", "is making a savepoint"), ("restore", "is restoring the")]
+)
+def test_nothing_is_reset_while_a_savepoint_is_made_or_restored(
+    purpose: Literal["savepoint", "restore"],
+    why: str,
+    group: Group,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        planned(monkeypatch, StopOrder(purpose=purpose, token="t", by="ada@x"))
