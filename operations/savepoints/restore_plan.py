@@ -15,6 +15,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.every_broker import EveryBroker
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.renames import renames
 from kafka_pipeline.operations.savepoints.manifest import (
@@ -193,8 +194,19 @@ class RestorePlan:
                 spread = count != self._former.partitions_of(saved.topic)
                 reader = self._id(saved.processor)
                 self.arcs.append(ArcFill(saved, reader, topic, count, spread))
+                self._note_table(reader, topic)
             else:
                 self.begins += self._begins(saved, topic)
+
+    def _note_table(self, reader: str, arc: str) -> None:
+        """Say if a table gets rows once more: it knows them by their offsets in the former arc."""
+        spec = self._pipeline.processor(reader).spec
+        appends = isinstance(spec, TableSinkSpec) and spec.mode == "append"
+        if appends and not self._in_place and self._manifest.job == self._config.job_name:
+            self.losses.append(
+                f'the rows that "{reader}" has written to its table since the savepoint stay there '
+                f"and come once more: {arc}, which it reads, is made anew"
+            )
 
     def _kept(self, saved: SavedInput) -> SavedInput:
         """Return an input without what waits in it if that is given up."""

@@ -235,7 +235,12 @@ def test_what_may_be_in_a_table_is_not_put_into_another_topic(
         "type: count, to: [sink]", "type: table, format: delta, path: lake/t, schema: n INT"
     )
     folder = saved(allowed, tmp_path, to_table, has_state=False)
-    planned(allowed, folder, pipeline(allowed, tmp_path, to_table), in_place=True).check_files()
+    same = pipeline(allowed, tmp_path, to_table)
+    planned(allowed, folder, same, in_place=True).check_files()
+    (loss,) = planned(allowed, folder, same).plan.losses
+    assert "there and come once more: Forwarder_Counter_job, which it reads, is made anew" in loss
+    forked = replace(allowed, job_name="fork")
+    assert planned(forked, folder, pipeline(forked, tmp_path, to_table)).plan.losses == []
     other = to_table.replace("id: Forwarder", "id: First, was: Forwarder")
     found = planned(allowed, folder, pipeline(allowed, tmp_path, other), in_place=True)
     with pytest.raises(ConfigError, match="records wait in Forwarder_Counter_job for Counter, and"):
