@@ -25,8 +25,8 @@ class ArcPurger:
 
     Arcs have no time limit, as their records carry the source's timestamps; without this they
     would grow forever. Kafka Streams does the same with its repartition topics (KAFKA-6150).
-    Deleting twice, or from two JobManagers, does no harm. Runs in a thread of its own, because the
-    brokers may be slow.
+    Deleting twice, or from two JobManagers, does no harm while arcs stay. Runs in a thread of its
+    own, because the brokers may be slow.
     """
 
     def __init__(self, config: Config, pipeline: Pipeline) -> None:
@@ -52,7 +52,8 @@ class ArcPurger:
         while not self._stopped.wait(PURGE_INTERVAL_S):
             try:
                 offsets = self._find_offsets()
-                if offsets:
+                # A tool that has stopped the job meanwhile may make arcs anew, with other offsets.
+                if offsets and not self._stopped.is_set():
                     self._admin.delete_before(offsets)
             except (NonRetriableError, TransactionFailedError) as error:
                 logger.warning("processed records stay in the arcs for now", reason=str(error))
