@@ -19,7 +19,7 @@ from kafka_pipeline.deployment.job import read_deployment
 from kafka_pipeline.deployment.pipeline_topic import ChangedMeanwhileError
 from kafka_pipeline.deployment.plan import NOTHING_LOST, Lost
 from kafka_pipeline.operations.savepoints.create import Creation
-from kafka_pipeline.operations.savepoints.job_stop import JobStop, Say
+from kafka_pipeline.operations.savepoints.job_stop import JobStop, Say, require_may_stop
 from kafka_pipeline.operations.savepoints.manifest import (
     Manifest,
     SavedStore,
@@ -54,8 +54,8 @@ class ChangeAtRest:
     def __init__(self, config: Config, admin: Admin, folder: Path, say: Say) -> None:
         """Take the savepoint in `folder` if the job is stopped for it, else make one there later.
 
-        Raises `ConfigError` if the job has no pipeline, or if another command of this host is
-        carrying the same change out.
+        Raises `ConfigError` if the job has no pipeline, if it cannot be changed now, or if another
+        command of this host is carrying the same change out.
         """
         self._config = config
         self._admin = admin
@@ -84,7 +84,8 @@ class ChangeAtRest:
             manifest = read_manifest(self._folder)
             if manifest.token == wish.stop.token:
                 return current, manifest, is_restoring(wish)
-        return current, None, is_restoring(wish)
+        require_may_stop(wish)
+        return current, None, False
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

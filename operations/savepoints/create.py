@@ -20,7 +20,7 @@ from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.proven_ends import settled_ends
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.job import read_deployment
-from kafka_pipeline.operations.savepoints.job_stop import JobStop, Say
+from kafka_pipeline.operations.savepoints.job_stop import JobStop, Say, require_may_stop
 from kafka_pipeline.operations.savepoints.manifest import (
     FORMAT,
     Manifest,
@@ -82,14 +82,15 @@ class Creation:
     """A savepoint in the making."""
 
     def __init__(self, config: Config, admin: Admin, folder: Path, say: Say) -> None:
-        """Raises `ConfigError` if the folder exists, or if the job has no pipeline."""
+        """Raises `ConfigError` if the folder exists, or if the job cannot be saved now."""
         self._config = config
         self._admin = admin
         self._folder = folder
         self._say = say
         deployment = read_deployment(config, admin)
-        if deployment.current is None:
+        if deployment.current is None or deployment.wish is None:
             raise ConfigError("this job has no pipeline yet: there is nothing to save")
+        require_may_stop(deployment.wish)
         if folder.exists():
             raise ConfigError(
                 f"{folder} exists already: move or delete it, or give the savepoint another place"

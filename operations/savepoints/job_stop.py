@@ -64,9 +64,7 @@ class JobStop:
             wish = editor.deployment.wish
             if wish is None:
                 raise ConfigError("this job has no pipeline yet: there is nothing to save")
-            require_no_next(wish)
-            if is_restoring(wish):
-                require_no_stop(wish)
+            require_may_stop(wish)
             editor.write(wish.with_stop(stop))
         return cls(config, admin, stop)
 
@@ -187,6 +185,15 @@ class JobStop:
     def _require(self, deployment: Deployment) -> None:
         if deployment.wish is None or deployment.wish.stop != self.stop:
             raise _changed()
+
+
+def require_may_stop(wish: Wish) -> None:
+    """Raise `ConfigError` if no savepoint can be made now; one that another command makes may be
+    given up.
+    """
+    require_no_next(wish)
+    if is_restoring(wish):
+        require_no_stop(wish)
 
 
 def _changed() -> ChangedMeanwhileError:

@@ -23,6 +23,7 @@ from kafka_pipeline.deployment.desired_state import (
 )
 from kafka_pipeline.deployment.pipeline_topic import ChangedMeanwhileError
 from kafka_pipeline.operations.savepoints import change_at_rest as module
+from kafka_pipeline.operations.savepoints import create
 from kafka_pipeline.operations.savepoints.change_at_rest import ChangeAtRest
 from tests.unit.deployment.test_change import graph
 
@@ -97,3 +98,18 @@ def test_change_that_was_interrupted_is_not_completed_as_another_one(
         return
     with pytest.raises(ConfigError, match="was to bring version 1, and this is another pipeline"):
         planned.carry_out(other, 1, drains=True)
+
+
+def test_nothing_else_begins_before_a_restore_that_was_interrupted_is_complete(
+    tmp_path: Path, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else, `--rebuild` would compute for hours, and a savepoint would not find its topics."""
+    stop = StopOrder(purpose="restore", token="t", by="ada@x")
+    version = PipelineVersion(1, graph("A B"), "", 0, "ada")
+    for record in records(NAMES, Wish(version=1, stop=stop), version):
+        deployment.take(record)
+    monkeypatch.setattr(create, "read_deployment", lambda *_: deployment)
+    nothing: Any = SimpleNamespace()
+    for begin in (change, lambda folder: create.Creation(nothing, nothing, folder, print)):
+        with pytest.raises(ConfigError, match="ada@x is restoring the state of this job, or was"):
+            begin(tmp_path / "other")

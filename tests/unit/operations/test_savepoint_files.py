@@ -19,7 +19,7 @@ from kafka_pipeline.common.pipelines.specs import ForwardSpec
 from kafka_pipeline.common.pipelines.spreading import Spreading
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.deployment.desired_state import PipelineVersion
+from kafka_pipeline.deployment.desired_state import PipelineVersion, Wish
 from kafka_pipeline.operations.savepoints import create
 from kafka_pipeline.operations.savepoints.manifest import (
     FORMAT,
@@ -307,7 +307,7 @@ def test_a_savepoint_needs_a_folder_of_its_own(
 ) -> None:
     """A variable of a script may be empty: that is the current folder."""
     nothing: Any = None
-    deployment = SimpleNamespace(current="a version")
+    deployment = SimpleNamespace(current="a version", wish=Wish(version=1))
     monkeypatch.setattr(create, "read_deployment", lambda *_: deployment)
     with pytest.raises(ConfigError, match="exists already"):
         create.Creation(nothing, nothing, Path(folder), print)
