@@ -91,7 +91,8 @@ class Plan:
 
     `losses` are sentences: what is taken away, which needs consent. `arcs` are taken away, too, or
     get other records; what is left in them is processed first. `lost` is the state that begins
-    empty. `misread` says, by processor, what it would misread, as nobody can drain it.
+    empty. `misread` says, by processor, what it would misread, as nobody can drain it, or why it
+    would not know where its state goes on.
     """
 
     tasks: Mapping[TaskId, Effect] = field(hash=False)
@@ -206,7 +207,7 @@ def plan(
         arcs=tuple(arc for arc, is_in_loop in arcs if not is_in_loop),
         renamed=renamed,
         lost=given_up,
-        misread=_misread(arcs, lost),
+        misread={**_misread(arcs, lost), **_without_offsets(before, after, renamed, lost)},
     )
 
 
@@ -300,6 +301,24 @@ def _misread(arcs: Collection[tuple[Arc, bool]], lost: Collection[str]) -> dict[
         for arc, is_in_loop in arcs
         if is_in_loop and arc.change and arc.reader not in lost
     }
+
+
+def _without_offsets(
+    before: Pipeline | None, after: Pipeline, renamed: Mapping[str, str], lost: Collection[str]
+) -> dict[str, str]:
+    """Return why renamed processors cannot go on with their state; what is lost begins empty."""
+    former, now, found = _by_id(before), _by_id(after), {}
+    for new, old in renamed.items():
+        had, has = former[new], now[new]
+        kept = {store.name for store in had.stores} & {store.name for store in has.stores}
+        if before and kept and new not in lost:
+            read, reads = before.in_topics(had), after.in_topics(has)
+            if set(read).isdisjoint(reads):
+                found[new] = (
+                    f'it reads none of the topics that "{old}" read, so there is no offset at '
+                    "which its state goes on: rename it first, and change its inputs afterwards"
+                )
+    return found
 
 
 def reached(start: str, targets: Mapping[str, Collection[str]]) -> set[str]:

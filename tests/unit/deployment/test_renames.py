@@ -66,6 +66,20 @@ def test_plan_takes_nothing_away(folder: Path) -> None:
     assert any('"Counter" is removed, and its state' in loss for loss in lost.losses)
 
 
+def test_state_without_an_input_that_was_read_is_refused_before_the_job_stops(
+    folder: Path,
+) -> None:
+    before = loaded(folder, BEFORE)
+    others = f"sources: {{other: elsewhere}}\nprocessors:{AFTER}".replace(
+        "to: [Total]", "to: [sink]"
+    ).replace("type: count,", "type: count, from: [%s],")
+    found = plan(before, loaded(folder, others % "other"), ())
+    assert 'reads none of the topics that "Counter" read' in found.impossible["Total"]
+    assert plan(before, loaded(folder, others % "other"), (), lost=["Total"]).impossible == {}
+    both = others.replace("to: [sink]", "to: [Total, sink]", 1)
+    assert plan(before, loaded(folder, both % "other"), ()).impossible == {}
+
+
 @pytest.mark.parametrize(
     ("first", "second"), [("type: forward", "type: count"), (UPDATES, "type: forward")]
 )
