@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kafka_pipeline.streams import serdes
@@ -26,7 +27,8 @@ class AggregateFunctions:
 
     `subtractor`, for tables, takes a value out of an aggregate. `merger(key, a, b)`, for sessions,
     makes one aggregate of two; the first of them may be what `initializer` returned. `parts` says
-    what an aggregate of the engine itself consists of, in words.
+    what an aggregate of the engine itself consists of, in words. `adding(key, value)`, if it is
+    cheaper for several aggregates, returns what adds the value to one of them.
     """
 
     initializer: Initializer
@@ -34,6 +36,13 @@ class AggregateFunctions:
     subtractor: Adder | None = None
     merger: Adder | None = None
     parts: tuple[str, ...] = ()
+    adding: Callable[[Any, Any], Callable[[Any], Any]] | None = None
+
+    def adding_to(self, key: Any, value: Any) -> Callable[[Any], Any]:
+        """Return what adds a value to each of several aggregates."""
+        if self.adding is not None:
+            return self.adding(key, value)
+        return partial(self.adder, key, value)
 
     def first(self, key: Any, value: Any) -> Any:
         """Return the aggregate of one value."""

@@ -7,7 +7,6 @@ import math
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -258,18 +257,22 @@ _write_fast = msgspec.json.Encoder().encode
 
 
 def _write(states: Any) -> bytes:
-    with suppress(TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+    try:
         data = _write_fast(states)
         # It writes NaN and infinities as null, and bytes as strings.
         if (b"null" not in data and b'"' not in data) or read_fast(data) == states:
             return data
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        pass  # the slow way says what is wrong, if anything is
     return _encoder.encode(states).encode()
 
 
 def _read(data: bytes) -> Any:
     if b"{" not in data:
-        with suppress(msgspec.MsgspecError, ValueError):
+        try:
             return read_fast(data)
+        except (msgspec.MsgspecError, ValueError):
+            pass
     return _decoder.decode(data.decode())
 
 
@@ -312,6 +315,13 @@ class FieldAggregates:
         if not fields:
             raise TopologyError(f"{self._step} has no fields: give some, such as n=agg.count()")
         self._fields = [_field(self._step, *each, of_table) for each in fields.items()]
+        self._names = [name for name, *_ in self._fields]
+        self._derived = [
+            (name, aggregation)
+            for name, aggregation, *_ in self._fields
+            if type(aggregation.kind).result is not AggregationKind.result
+        ]
+        """The fields whose results are not their states."""
         self._of_table = of_table
 
     @property
@@ -320,14 +330,16 @@ class FieldAggregates:
         subtractor = self._subtract if self._of_table else None
         end = " of a table" if self._of_table else ""
         parts = tuple(f"{aggregation!r}{end}" for _, aggregation, *_ in self._fields)
-        return AggregateFunctions(self._begin, self._add, subtractor, self._merge, parts)
+        return AggregateFunctions(
+            self._begin, self._add, subtractor, self._merge, parts, self._adding
+        )
 
     def result(self, states: list[Any]) -> dict[str, Any]:
         """Return the fields with their results."""
-        results = {}
-        for (name, aggregation, *_), state in zip(self._fields, states, strict=True):
+        results = dict(zip(self._names, states, strict=True))
+        for name, aggregation in self._derived:
             try:
-                results[name] = aggregation.kind.result(state)
+                results[name] = aggregation.kind.result(results[name])
             except StreamsError as error:
                 raise self._error(name, aggregation, error) from error
         return results
@@ -344,6 +356,29 @@ class FieldAggregates:
             except StreamsError as error:
                 raise self._error(name, aggregation, error) from error
         return states
+
+    def _adding(self, key: Any, value: Any) -> Callable[[list[Any]], list[Any]]:
+        """See `AggregateFunctions.adding`: the expressions are computed once."""
+        steps = []
+        for index, (name, aggregation, row, add) in enumerate(self._fields):
+            try:
+                found = row(key, value, None)
+            except StreamsError as error:
+                raise self._error(name, aggregation, error) from error
+            if found is not None:
+                steps.append((index, add, found))
+
+        def added(states: list[Any]) -> list[Any]:
+            index = 0
+            try:
+                for index, add, found in steps:
+                    states[index] = add(states[index], found)
+            except StreamsError as error:
+                name, aggregation, *_ = self._fields[index]
+                raise self._error(name, aggregation, error) from error
+            return states
+
+        return added
 
     def _subtract(self, key: Any, value: Any, states: list[Any]) -> list[Any]:
         for index, (name, aggregation, row, _) in enumerate(self._fields):

@@ -100,7 +100,7 @@ class RecentHops(RememberedKeys[_KeyHops]):
         Raises `SerializationError`, and whatever user functions raise.
         """
         self._begin(keys, hops)
-        first, adder = self._functions.first, self._functions.adder
+        begin, adding_to = self._functions.initializer, self._functions.adding_to
         write, read, reused, sends_old = self._write, self._read, self._reused, self._sends_old
         known, changes, pack = self._keys, self._changes, pack_signed_time
         news, olds, times = list[Any](), list[Any](), list[int]()
@@ -112,22 +112,17 @@ class RecentHops(RememberedKeys[_KeyHops]):
             if found.first != span.first or len(found.stored) != size:
                 found = known[data] = self._moved(data, found, span)
             stored, aggregates = found.stored, found.aggregates
+            add = adding_to(key, value)
             if aggregates is None:
                 if sends_old:
                     olds += [None if each is None else read(each[TIME_BYTES:]) for each in stored]
                 added = [
-                    first(key, value)
-                    if each is None
-                    else adder(key, value, read(each[TIME_BYTES:]))
-                    for each in stored
+                    add(begin() if each is None else read(each[TIME_BYTES:])) for each in stored
                 ]
             else:
                 if sends_old:
                     olds += aggregates
-                added = [
-                    first(key, value) if each is None else adder(key, value, each)
-                    for each in aggregates
-                ]
+                added = [add(begin() if each is None else each) for each in aggregates]
             found.aggregates = added if reused.issuperset(map(type, added)) else None
             if found.latest > time:
                 own = [time if each is None else max(time, signed_time(each)) for each in stored]
