@@ -1,7 +1,7 @@
 """Batches of Avro as the rows of queries, and back, a column at a time.
 
-For records of plain fields, which may be null. Where it is not sure that the result is the one of
-`avro_rows`, that decides. Needs the extra `schemaregistry`.
+For records of plain fields, which may be null. `avro_rows` does the same record by record, and
+decides where the result here might be another one. Needs the extra `schemaregistry`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TYPES: Mapping[str, pa.DataType] = {
     "double": pa.float64(),
     "string": pa.string(),
 }
-"""What pyruhvro makes of types. It has none of the others, or not everywhere."""
+"""What pyruhvro makes of types. Others it does not know at all, or not in unions."""
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
