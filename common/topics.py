@@ -20,14 +20,15 @@ _ANY_TIME = {
     "message.timestamp.before.max.ms": "9223372036854775807",
     "message.timestamp.after.max.ms": "9223372036854775807",
 }
+# Brokers may have a limit for all topics that do not say otherwise (log.retention.bytes).
+_ANY_TOTAL = {"retention.bytes": "-1"}
+KEEP_ALL: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1"} | _ANY_TOTAL
 # Records keep the timestamps of the source, so retention by time would delete old records before
 # any task has read them. The JobManager deletes processed records from arcs, as Kafka Streams does;
 # dead letters stay until somebody deletes them.
-RECORDS: Mapping[str, str] = (
-    {"cleanup.policy": "delete", "retention.ms": "-1"} | _ANY_SIZE | _ANY_TIME
-)
+RECORDS: Mapping[str, str] = {**KEEP_ALL, **_ANY_SIZE, **_ANY_TIME}
 """The policy of arcs and of dead letters."""
-RECORDS_NEED = frozenset({"cleanup.policy", "retention.ms"})
+RECORDS_NEED = frozenset(KEEP_ALL)
 """The settings that an existing arc must have, or records would be gone before they are read."""
 
 TOMBSTONES_KEPT_MS = 7 * 86_400_000
@@ -41,10 +42,14 @@ STATE: Mapping[str, str] = {
     "message.timestamp.type": "LogAppendTime",
 } | _ANY_SIZE
 """The policy of state topics, to which each store adds its own."""
-STATE_NEEDS = frozenset(
-    {"cleanup.policy", "retention.ms", "delete.retention.ms", "message.timestamp.type"}
-)
+STATE_NEEDS = frozenset({*KEEP_ALL, "delete.retention.ms", "message.timestamp.type"})
 """The settings that an existing state topic must have, or state would be lost."""
+
+
+def state_policy(of_store: Mapping[str, str]) -> dict[str, str]:
+    """Return the policy of a state topic; `of_store` is what its store adds."""
+    deletes = "delete" in of_store["cleanup.policy"]
+    return {**STATE, **of_store, **(_ANY_TOTAL if deletes else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +88,8 @@ def _suffices(name: str, found: str, wanted: str) -> bool:
     """Whether a setting keeps at least what the wanted value would keep."""
     if name == "cleanup.policy":
         return set(found.replace(" ", "").split(",")) == set(wanted.split(","))
-    if name in ("retention.ms", "delete.retention.ms"):
-        forever = name == "retention.ms" and int(found) < 0
+    if name in ("retention.ms", "retention.bytes", "delete.retention.ms"):
+        forever = name != "delete.retention.ms" and int(found) < 0
         return forever or (int(wanted) >= 0 and int(found) >= int(wanted))
     return found == wanted
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.topics import ANY_SIZE_BYTES, RECORDS_NEED, TopicSpec
+from kafka_pipeline.common.topics import ANY_SIZE_BYTES, KEEP_ALL, RECORDS_NEED, TopicSpec
 
-# These topics have few records, and the last `sos` must still be there for a TaskManager that joins
-# months later.
-_KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
+# Heartbeats apart, these topics have few records, and the last `sos` must still be there for a
+# TaskManager that joins months later.
 # A version holds files of any size. The topic is not compacted: an unsigned record, which does not
 # count, would still replace the signed one with its key.
-_KEEP_ANY_SIZE = _KEEP | {"max.message.bytes": str(ANY_SIZE_BYTES)}
+_KEEP_ANY_SIZE = {**KEEP_ALL, "max.message.bytes": str(ANY_SIZE_BYTES)}
 # One record per TaskManager and second, which nobody needs a minute later. Timestamps are the
 # brokers': the age of a heartbeat shows whether its sender is up, and the sender's clock may be
 # wrong.
@@ -25,7 +24,7 @@ _ONE_HOUR = {
 def control_topic(config: Config, name: str) -> TopicSpec:
     """Return a control topic; its one partition keeps its messages in order."""
     names = config.topic_names
-    policy = {names.heartbeat: _ONE_HOUR, names.pipeline: _KEEP_ANY_SIZE}.get(name, _KEEP)
+    policy = {names.heartbeat: _ONE_HOUR, names.pipeline: _KEEP_ANY_SIZE}.get(name, KEEP_ALL)
     needs = {names.pipeline: RECORDS_NEED}.get(name, frozenset())
     return TopicSpec(name, 1, config.replication_factor, policy, needs)
 

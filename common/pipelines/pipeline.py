@@ -9,7 +9,13 @@ from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, ArcKind, Pi
 from kafka_pipeline.common.pipelines.specs import SqlSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.common.topics import RECORDS, RECORDS_NEED, STATE, STATE_NEEDS, TopicSpec
+from kafka_pipeline.common.topics import (
+    RECORDS,
+    RECORDS_NEED,
+    STATE_NEEDS,
+    TopicSpec,
+    state_policy,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +228,7 @@ class Pipeline:
             *(
                 spec(
                     self.state_topics(each)[store.name],
-                    {**STATE, **store.topic_config},
+                    state_policy(store.topic_config),
                     STATE_NEEDS,
                     self.task_count(each),
                 )

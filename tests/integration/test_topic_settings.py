@@ -24,7 +24,10 @@ def test_what_loses_state_or_records_is_refused(tmp_path: Path, bootstrap_server
     job = Engine(tmp_path, bootstrap_servers, f"settings_{os.getpid()}", PIPELINE)
     by_hand = {
         job.names.state("Counter"): {"cleanup.policy": "delete", "delete.retention.ms": "1000"},
-        job.names.arc("Forwarder", "Counter"): {"retention.ms": "604800000"},
+        job.names.arc("Forwarder", "Counter"): {
+            "retention.ms": "604800000",
+            "retention.bytes": "1073741824",
+        },
     }
     client = AdminClient({"bootstrap.servers": bootstrap_servers})
     made = client.create_topics([NewTopic(name, 2, 1, config=c) for name, c in by_hand.items()])
@@ -37,6 +40,7 @@ def test_what_loses_state_or_records_is_refused(tmp_path: Path, bootstrap_server
     problems = str(caught.value).splitlines()
     state, arc = by_hand
     assert [line.partition(" is ")[0] for line in sorted(problems)] == [
+        f"topic {arc}: retention.bytes",
         f"topic {arc}: retention.ms",
         f"topic {state}: cleanup.policy",
         f"topic {state}: delete.retention.ms",

@@ -21,7 +21,7 @@ from kafka_pipeline.common.pipelines.processors import (
 from kafka_pipeline.common.pipelines.specs import ClassSpec, CountSpec, SumSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames, collision_key, job_names
-from kafka_pipeline.common.topics import STATE_NEEDS, TopicSpec
+from kafka_pipeline.common.topics import STATE_NEEDS, TopicSpec, state_policy
 
 COUNTS = (LoggedStore("counts"),)
 CONFIG = Config(
@@ -120,7 +120,12 @@ def test_data_topics_have_one_partition_per_replica_and_compacted_state() -> Non
         "message.timestamp.before.max.ms": "9223372036854775807",
         "message.timestamp.after.max.ms": "9223372036854775807",
     }
-    keep = {"cleanup.policy": "delete", "retention.ms": "-1", **takes_all}
+    keep = {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        **takes_all,
+    }
     compact = {
         "cleanup.policy": "compact",
         "segment.bytes": "67108864",
@@ -130,7 +135,7 @@ def test_data_topics_have_one_partition_per_replica_and_compacted_state() -> Non
     }
     assert Pipeline((ADDER, COUNTER), CONFIG.topic_names, 4).data_topics(3) == (
         spec("in", {}),
-        spec("Adder_Counter", keep, "cleanup.policy", "retention.ms"),
+        spec("Adder_Counter", keep, "cleanup.policy", "retention.ms", "retention.bytes"),
         spec("state_topic_Counter", compact, *STATE_NEEDS),
         spec("Adder_dead_letter", keep),
         spec("out", {}),
@@ -154,6 +159,7 @@ def test_control_topics_have_one_partition_and_one_command_topic_per_taskmanager
 def test_only_heartbeats_are_deleted_after_a_time() -> None:
     topics = {topic.name: topic.config for topic in control_topics(CONFIG)}
     assert topics.pop("heartbeat_topic")["retention.ms"] == "3600000"
+    assert {config["retention.bytes"] for config in topics.values()} == {"-1"}
     assert topics.pop("pipeline_topic")["cleanup.policy"] == "delete"
     assert {config["retention.ms"] for config in topics.values()} == {"-1"}
 
@@ -245,6 +251,18 @@ def test_state_topic_that_loses_state_is_found(found: dict[str, str], problem: s
         assert "kafka-configs.sh --alter" in misfits[0]
 
 
+def test_state_topics_have_no_limit_of_size_if_kafka_would_delete_by_it() -> None:
+    policy = state_policy({"cleanup.policy": "compact,delete", "retention.ms": "604800009"})
+    assert policy["retention.bytes"] == "-1"
+    spec = TopicSpec("t", 1, 1, policy, STATE_NEEDS)
+    by_broker = {**policy, "retention.bytes": "1073741824"}
+    assert [each.split(", ")[0] for each in spec.misfits(by_broker)] == [
+        "topic t: retention.bytes is 1073741824"
+    ]
+    # Without windows, nothing is deleted for its age or size.
+    assert "retention.bytes" not in state_policy({"cleanup.policy": "compact"})
+
+
 @pytest.mark.parametrize(
     ("wanted", "found", "is_right"),
     [
@@ -255,9 +273,10 @@ def test_state_topic_that_loses_state_is_found(found: dict[str, str], problem: s
         ("86400000", "86399999", False),
     ],
 )
-def test_topic_that_keeps_longer_is_right(wanted: str, found: str, is_right: bool) -> None:
-    spec = TopicSpec("t", 1, 1, {"retention.ms": wanted}, frozenset({"retention.ms"}))
-    assert bool(list(spec.misfits({"retention.ms": found}))) != is_right
+@pytest.mark.parametrize("name", ["retention.ms", "retention.bytes"])
+def test_topic_that_keeps_more_is_right(name: str, wanted: str, found: str, is_right: bool) -> None:
+    spec = TopicSpec("t", 1, 1, {name: wanted}, frozenset({name}))
+    assert bool(list(spec.misfits({name: found}))) != is_right
 
 
 def test_order_of_policies_plays_no_role_and_what_is_not_needed_is_not_looked_at() -> None:

@@ -25,7 +25,7 @@ COUNTS = (
     "- {id: S, type: count, from: [views], to: [sink]}\n"
 )
 SOURCES = ("clicks", "views")
-NO_LIMITS = {"retention.ms": "-1"}
+NO_LIMITS = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
 def load(text: str, folder: Path, config: Config = CONFIG) -> Pipeline:
