@@ -15,16 +15,19 @@ def balance(
     threads: Mapping[int, int],
     owners: Mapping[TaskId, int],
     copies: Mapping[TaskId, Collection[int]] = {},
+    left: Mapping[TaskId, int] = {},
 ) -> dict[TaskId, int]:
     """Return the TaskManager of every task.
 
     `threads` has the number of threads (1..) of each TaskManager that can take tasks. `owners` has
     the TaskManager that runs or last ran each task; tasks and TaskManagers missing there are new.
-    `copies` has the TaskManagers with a copy of each task's state. In this order:
+    `copies` has the TaskManagers with a copy of each task's state. `left` has the TaskManager that
+    a task was on until that one was gone. In this order:
 
     1. each TaskManager gets its share of the tasks, in proportion to its threads, to within one;
-    2. as many tasks as possible stay where they are;
-    3. tasks that cannot stay go where there is a copy of their state;
+    2. as many tasks as possible stay where they are, first of all those that have not `left`
+       another one that is back;
+    3. tasks that cannot stay go where there is a copy of their state, or back to where they were;
     4. replicas of one processor spread out, then the least loaded TaskManager takes the next task.
 
     The result is empty if `threads` is.
@@ -37,12 +40,16 @@ def balance(
         if owner in kept:
             kept[owner].append(task)
     shares = _shares(len(tasks), threads, {tm: len(held) for tm, held in kept.items()})
-    placed = {task: tm for tm, held in kept.items() for task in _most_spread(held, shares[tm])}
+    guests = {task for task, tm in left.items() if tm in threads and tm != owners.get(task)}
+    placed = {
+        task: tm for tm, held in kept.items() for task in _most_spread(held, shares[tm], guests)
+    }
     room = _Room(threads, shares, placed)
-    # Tasks with copies go first, before other tasks fill the TaskManagers with the copies.
-    for task in sorted(tasks, key=lambda task: not copies.get(task)):
+    # Tasks that have state somewhere go first, before other tasks fill the TaskManagers there.
+    for task in sorted(tasks, key=lambda task: not copies.get(task) and task not in guests):
         if task not in placed:
-            placed[task] = room.take(task, copies.get(task, ()))
+            former = (left[task],) if task in guests else ()
+            placed[task] = room.take(task, copies.get(task, ()), former)
     return {task: placed[task] for task in tasks}
 
 
@@ -68,15 +75,16 @@ class _Room:
         self._with: list[tuple[int, float, int]] = []
         heapify(self._without)
 
-    def take(self, task: TaskId, near: Collection[int]) -> int:
-        """Return the best TaskManager for a task, one of `near` if any of these has room."""
+    def take(self, task: TaskId, *near: Collection[int]) -> int:
+        """Return the best TaskManager for a task, one of the first group `near` that has room."""
         processor = task.processor
         if processor != self._processor:
             self._processor = processor
             for *_, tm in self._with:
                 heappush(self._without, (self._load(tm), tm))
             self._with = []
-        nearest = [tm for tm in near if tm in self._threads and self._has_room(tm)]
+        open_ = [[tm for tm in each if tm in self._threads and self._has_room(tm)] for each in near]
+        nearest = next(filter(None, open_), None)
         tm = min(nearest, key=self._rank) if nearest else self._best()
         self._counts[tm] += 1
         self._replicas[tm, processor] += 1
@@ -177,12 +185,15 @@ def _shares(total: int, threads: Mapping[int, int], held: Mapping[int, int]) -> 
     return shares
 
 
-def _most_spread(held: Sequence[TaskId], share: int) -> list[TaskId]:
-    """Choose which of the tasks stay: first one replica of each processor, then a second, …"""
+def _most_spread(held: Sequence[TaskId], share: int, guests: Collection[TaskId]) -> list[TaskId]:
+    """Choose which of the tasks stay: first one replica of each processor, then a second, …
+
+    `guests` stay last.
+    """
     seen: Counter[str] = Counter()
     ranked = []
-    for task in held:
-        ranked.append((seen[task.processor], task))
+    for task in sorted(held, key=lambda task: task in guests):
+        ranked.append(((task in guests, seen[task.processor]), task))
         seen[task.processor] += 1
     ranked.sort(key=lambda entry: entry[0])
     return [task for _, task in ranked[:share]]
@@ -208,5 +219,6 @@ def place(
         if owner is not None:
             copies.setdefault(standby.active, []).append(owner)
     active = [task_id for task_id in tasks if not task_id.standby]
-    targets = balance(active, threads, homes, copies)
+    left = {task_id: its for task_id in active if (its := tasks[task_id].left) is not None}
+    targets = balance(active, threads, homes, copies, left)
     return targets | place_standbys(standbys, threads, homes, targets)

@@ -38,6 +38,8 @@ class OwnedTask:
     owner: int | None = None
     home: int | None = None
     """The TaskManager that the balancer chose, or the last owner: it likely has the state."""
+    left: int | None = None
+    """The owner before, if that is gone: once it is back, it likely has the state, too."""
     commanded: int = 0
     """Sequence of the last command to the owner about this task."""
     revoked_at_ms: int = 0

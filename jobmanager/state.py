@@ -386,7 +386,7 @@ class JobManagerState:
         self._down.add(tm_id)
         self._commands.append(HeartbeatEvent(tm_id, is_up=False))
         for task in manager.tasks.values():
-            task.phase, task.owner = TaskPhase.UNASSIGNED, None
+            task.phase, task.owner, task.left = TaskPhase.UNASSIGNED, None, tm_id
         if not self._managers:
             # Probably Kafka or this process was away, rather than all of them at once: wait for
             # them.
@@ -405,6 +405,8 @@ class JobManagerState:
             target = targets.get(task_id)
             if target is not None or (task_id.standby and not self.is_held(task_id)):
                 task.home = target
+            if target is not None and task.left in self._managers:
+                task.left = None
             if task.phase is TaskPhase.UNASSIGNED and target is not None:
                 self._assign(task, target)
             elif task.phase is TaskPhase.ASSIGNED and task.owner != target:

@@ -214,6 +214,29 @@ def test_returning_taskmanager_gets_the_tasks_that_were_last_there() -> None:
     assert balance(tasks, {0: 1, 1: 1}, last_seen) == last_seen
 
 
+@given(st.integers(1, 4), st.integers(1, 3), equal_clusters.filter(lambda ids: len(ids) > 1))
+def test_taskmanager_that_comes_back_gets_the_tasks_back_that_it_had(
+    processors: int, each: int, ids: set[int]
+) -> None:
+    tasks, threads = tasks_of(processors, each * len(ids)), dict.fromkeys(ids, 2)
+    before = balance(tasks, threads, {})
+    gone = min(ids)
+    left = {task: tm for task, tm in before.items() if tm == gone}
+
+    meanwhile = balance(tasks, {tm: 2 for tm in ids if tm != gone}, before, left=left)
+    assert moved(before, meanwhile) == len(left)
+    assert balance(tasks, threads, meanwhile, left=left) == before
+
+
+def test_copy_that_is_up_to_date_comes_before_the_place_where_a_task_was() -> None:
+    first, second = tasks_of(2, 1)
+    owners, threads = {first: 9, second: 9}, {0: 1, 1: 1}
+
+    placed = balance([first, second], threads, owners, {first: [1]}, {first: 0, second: 1})
+
+    assert placed == {first: 1, second: 0}
+
+
 def test_more_threads_get_more_tasks() -> None:
     counts = Counter(balance(tasks_of(3, 4), {0: 1, 1: 3, 2: 2}, {}).values())
 
