@@ -112,6 +112,8 @@ class JobManagerDaemon:
         self._writer: CommandWriter | None = None
         self._to_write: list[Message] = []
         """Commands for the next transaction."""
+        self._unwritten: tuple[str, ...] = ()
+        """Why commands cannot be written, as a finding, since the last ones were."""
         self._incarnation = uuid.uuid4().hex[:12]
         self._leadership = Leadership(self._incarnation)
         self._beats_sent = 0
@@ -121,6 +123,11 @@ class JobManagerDaemon:
         self._was_isolated = False
         self._wait = LongWait(
             logger, "no TaskManager has reported: start them, or see whether they run this job"
+        )
+        self._obsolete = LongWait(
+            logger,
+            f"TaskManagers follow a later epoch, so {names.threads_jm} was made again: stop all "
+            "daemons, and start them again",
         )
         self._code: CodeVersions = {}
         self._state = JobManagerState((), config.tm_number, config.heartbeat_interval_ms)
@@ -140,6 +147,8 @@ class JobManagerDaemon:
                     self._decide(tick)
                     self._log_isolation()
                     self._wait.look(time.monotonic(), waits=not self._state.live)
+                    is_obsolete = self._state.later_epoch is not None
+                    self._obsolete.look(time.monotonic(), waits=is_obsolete)
                 self._roll_out()
                 self._lead(tick)
                 self._write_commands()
@@ -224,6 +233,9 @@ class JobManagerDaemon:
             self._lead(WriteFenced())
         else:
             logger.warning("Kafka does not accept commands", reason=str(error))
+            self._unwritten = (
+                f"no task can be started or moved: Kafka takes no commands: {error}",
+            )
             self._lead(WriteFailed())
 
     def _receive(self, record: ControlRecord) -> None:
@@ -276,13 +288,16 @@ class JobManagerDaemon:
 
     def _write_commands(self) -> None:
         commands, self._to_write = self._to_write, []
-        if not commands or self._writer is None:
+        if self._writer is None:
             return
         records = [r for command in commands for r in self._codec.encode(command, wall_clock_ms())]
         try:
-            self._writer.write(records)
+            if records:
+                self._writer.write(records)
         except (FencedError, TransactionFailedError, NonRetriableError) as error:
             self._lose_writer(error)
+        else:
+            self._unwritten = ()
 
     def _samples(self) -> list[Sample]:
         deployed = self._rollout.deployed
@@ -308,10 +323,22 @@ class JobManagerDaemon:
     @property
     def _findings(self) -> tuple[str, ...]:
         deployed, refused = self._rollout.deployed, self._refused
-        found = self._rollout.findings
+        found = (*self._unwritten, *self._epoch_findings, *self._rollout.findings)
         if refused is not None and deployed and deployed.version.number == refused.version:
             return (refused.text, *found)
         return found
+
+    @property
+    def _epoch_findings(self) -> tuple[str, ...]:
+        later = self._state.later_epoch
+        if later is None:
+            return ()
+        return (
+            f"TaskManagers ignore this JobManager: they follow epoch {later}, and it has epoch "
+            f"{self._leadership.epoch}. If only one JobManager runs, topic "
+            f"{self._names.threads_jm} was deleted and made again: stop all daemons, and start "
+            "them again",
+        )
 
     def _not_ready(self) -> list[str]:
         """Return why this JobManager does not lead its TaskManagers."""

@@ -13,6 +13,9 @@ from kafka_pipeline.common.tick import Tick
 
 RIVAL_WAIT_MS = 2000
 RETRY_MS = 1000
+MOST_RETRY_MS = 32_000
+STEADY_MS = 10_000
+"""Who has led for so long takes over again at once when a write fails."""
 
 
 class LeaderState(StrEnum):
@@ -124,6 +127,10 @@ class Leadership:
         self._wait_ms = 0
         """How long to stay in this state, counted from the next tick."""
         self._wait_until_ms: int | None = None
+        self._led_since_ms: int | None = None
+        """The first tick since the last `sos`."""
+        self._next_pause_ms = 0
+        """How long to wait if the next write as the leader fails."""
         self._rival_epoch: int | None = None
         """The epoch of the JobManager whose `sos` is being answered."""
 
@@ -136,14 +143,13 @@ class Leadership:
                 return self._on_tick(now_ms)
             case SosWritten(epoch):
                 self.state, self.epoch, self._rival_epoch = LeaderState.LEADING, epoch, None
+                self._led_since_ms = None
             case WriteFenced():
                 if self._rival_epoch is not None:
                     return self._step_down(self._rival_epoch)
                 self._wait(LeaderState.YIELDING, RIVAL_WAIT_MS)
             case WriteFailed():
-                # A leader retries at once: TaskManagers may be waiting for its commands.
-                was_leading = self.state is LeaderState.LEADING
-                self._wait(LeaderState.CANDIDATE, 0 if was_leading else RETRY_MS)
+                self._wait(LeaderState.CANDIDATE, self._pause_ms())
                 self._rival_epoch = None
             case SosRead(epoch, incarnation):
                 if epoch > self.epoch and incarnation != self._incarnation:
@@ -161,6 +167,10 @@ class Leadership:
 
     def _on_tick(self, now_ms: int) -> list[Command]:
         if self.state is LeaderState.LEADING:
+            if self._led_since_ms is None:
+                self._led_since_ms = now_ms
+            elif now_ms - self._led_since_ms >= STEADY_MS:
+                self._next_pause_ms = 0
             return []
         if self._wait_until_ms is None:
             # Counted from here, as the write may have blocked for long: unread messages come first.
@@ -180,6 +190,19 @@ class Leadership:
             return self._step_down(epoch)
         self._rival_epoch = epoch
         return [WriteSos()]
+
+    def _pause_ms(self) -> int:
+        """Return how long to wait after a write that has failed.
+
+        A leader retries at once, as TaskManagers may be waiting for its commands. But each `sos`
+        has all of them introduce themselves again. So if a leader's writes go on failing, as when a
+        right is missing, it pauses for longer each time.
+        """
+        if self.state is not LeaderState.LEADING:
+            return RETRY_MS
+        pause_ms = self._next_pause_ms
+        self._next_pause_ms = min(max(2 * pause_ms, RETRY_MS), MOST_RETRY_MS)
+        return pause_ms
 
     def _wait(self, state: LeaderState, wait_ms: int) -> None:
         self.state, self._wait_ms, self._wait_until_ms = state, wait_ms, None

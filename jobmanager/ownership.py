@@ -64,6 +64,8 @@ class LiveTaskManager:
     """The number of the last command sent."""
     carried_out: int
     """The number of the last command that a report confirmed."""
+    epoch: int = -1
+    """The epoch in its newest report."""
     sent_at_beat: int = 0
     """The number of the JobManager's last heartbeat before that command."""
     patience_beats: int = MISSED_BEATS

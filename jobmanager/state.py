@@ -106,6 +106,12 @@ class JobManagerState:
         return self._controller.is_isolated
 
     @property
+    def later_epoch(self) -> int | None:
+        """The newest epoch that a TaskManager follows, if it is newer than the JobManager's own."""
+        newest = max((manager.epoch for manager in self._managers.values()), default=-1)
+        return newest if newest > self._epoch >= 0 else None
+
+    @property
     def is_settled(self) -> bool:
         """Whether the TaskManagers have introduced themselves, or have had time to."""
         return self._settled
@@ -274,7 +280,12 @@ class JobManagerState:
         tm_id = report.tm_id
         carried_out = report.sequence if report.epoch == self._epoch else 0
         manager = LiveTaskManager(
-            report.incarnation, report.threads, -1, carried_out, carried_out, self._beats
+            report.incarnation,
+            report.threads,
+            -1,
+            carried_out,
+            carried_out,
+            sent_at_beat=self._beats,
         )
         if not manager.runs.take(report):
             self._ask(report)
@@ -307,7 +318,7 @@ class JobManagerState:
 
     def _on_life(self, report: Report, manager: LiveTaskManager) -> None:
         self._controller.beat(report.tm_id)
-        manager.beat = report.beat
+        manager.beat, manager.epoch = report.beat, report.epoch
 
     def _ask(self, report: Report) -> None:
         """Ask for a full report, at most once per heartbeat: the base of this one was missed."""

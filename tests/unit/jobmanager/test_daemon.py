@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.kafka.clients import TransactionFailedError
+from kafka_pipeline.common.kafka.clients import NonRetriableError, TransactionFailedError
 from kafka_pipeline.common.monitoring.exposition import Samples
 from kafka_pipeline.common.monitoring.monitoring import Monitoring, Problems
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
@@ -59,6 +59,8 @@ class Kafka:
         self.later: list[list[ControlRecord]] = []
         """What the reads before that bring."""
         self.polls = 0
+        self.refusals = 0
+        """How many times it refuses commands to TaskManagers."""
 
     def client(self, *_: object, **__: object) -> SimpleNamespace:
         nothing: Any = lambda *_: None  # noqa: E731
@@ -84,7 +86,13 @@ class Kafka:
     def command_writer(self, *_: object) -> SimpleNamespace:
         if not self.answers:
             raise TransactionFailedError("Kafka is away")
-        return SimpleNamespace(write=lambda _: EPOCH)
+        return SimpleNamespace(write=self.write_commands)
+
+    def write_commands(self, records: Sequence[ControlRecord]) -> int:
+        if self.refusals and CONFIG.topic_names.processors("0") in {r.topic for r in records}:
+            self.refusals -= 1
+            raise NonRetriableError("a right is missing")
+        return EPOCH
 
 
 class Signals:
@@ -197,6 +205,28 @@ def test_job_manager_that_kafka_does_not_answer_is_not_ready(kafka: Kafka) -> No
     pages = Pages()
     beats(kafka, looks=3, pages=pages)
     assert all(pages.ready)
+
+
+def test_commands_that_kafka_does_not_take_are_a_finding_until_it_takes_some(kafka: Kafka) -> None:
+    hello = Heartbeat(Report(0, "a", threads=1, beat=1))
+    # The first turn only takes the lead.
+    kafka.later = [[], Codec(CONFIG.topic_names).encode(hello, 0)]
+    kafka.refusals = 1
+    pages = Pages()
+    beats(kafka, looks=4, pages=pages)
+    known = len(Rollout.findings)
+    assert [sample["jobmanager_findings"] for sample in pages.samples] == [
+        *(known, known, known + 1, known)
+    ]
+
+
+def test_task_managers_that_follow_a_later_epoch_are_a_finding(kafka: Kafka) -> None:
+    hello = Heartbeat(Report(0, "a", threads=1, beat=1, epoch=EPOCH + 5))
+    kafka.later = [[], Codec(CONFIG.topic_names).encode(hello, 0)]
+    pages = Pages()
+    beats(kafka, looks=3, pages=pages)
+    known = len(Rollout.findings)
+    assert [each["jobmanager_findings"] for each in pages.samples] == [known, known, known + 1]
 
 
 def test_job_manager_shows_what_it_knows(kafka: Kafka) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.jobmanager.leadership import (
+    MOST_RETRY_MS,
     RETRY_MS,
     RIVAL_WAIT_MS,
+    STEADY_MS,
     Command,
     Event,
     Leadership,
@@ -60,6 +64,37 @@ def test_leader_whose_write_fails_takes_over_again_at_the_next_tick() -> None:
     leadership, commands = after(*LEADING, WriteFailed())
     assert (leadership.state, commands) == (LeaderState.CANDIDATE, [])
     assert leadership.handle(Tick(START_MS + 50)) == [TakeOver()]
+
+
+def take_overs(leadership: Leadership, from_ms: int, for_ms: int) -> list[int]:
+    """Return when it takes over, if each `sos` is taken and what follows is not."""
+    found = []
+    for now_ms in range(from_ms, from_ms + for_ms, 50):
+        if leadership.handle(Tick(now_ms)) == [TakeOver()]:
+            found.append(now_ms)
+            leadership.handle(SosWritten(len(found)))
+            leadership.handle(WriteFailed())
+    return found
+
+
+def test_leader_whose_commands_are_refused_again_and_again_takes_over_ever_more_seldom() -> None:
+    times = take_overs(Leadership("me"), START_MS, 600_000)
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    # The wait begins with the tick after the failure.
+    assert [pause - 50 for pause in pauses[:8]] == [
+        *(0, RETRY_MS, 2 * RETRY_MS, 4 * RETRY_MS, 8 * RETRY_MS, 16 * RETRY_MS),
+        *(MOST_RETRY_MS, MOST_RETRY_MS),
+    ]
+
+
+def test_leader_that_has_led_for_long_retries_at_once_whatever_failed_before() -> None:
+    leadership = Leadership("me")
+    take_overs(leadership, START_MS, 20_000)
+    later_ms = START_MS + 20_000 + MOST_RETRY_MS
+    assert leadership.handle(Tick(later_ms)) == [TakeOver()]
+    for event in (SosWritten(99), Tick(later_ms), Tick(later_ms + STEADY_MS), WriteFailed()):
+        leadership.handle(event)
+    assert leadership.handle(Tick(later_ms + STEADY_MS + 50)) == [TakeOver()]
 
 
 def test_fenced_leader_waits_for_a_rivals_sos_and_takes_over_if_there_is_none() -> None:

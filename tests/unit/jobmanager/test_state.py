@@ -87,6 +87,15 @@ def test_commands_carry_epoch_incarnation_and_growing_sequences() -> None:
     ]
 
 
+def test_taskmanagers_that_follow_a_later_epoch_are_noticed() -> None:
+    leader = settled(tasks=1, tm_number=1, present=[0])
+    assert leader.state.later_epoch is None
+    leader.report(0, epoch=EPOCH + 5)
+    assert leader.state.later_epoch == EPOCH + 5
+    leader.report(0)
+    assert leader.state.later_epoch is None
+
+
 def test_more_threads_mean_more_tasks() -> None:
     leader = Leader(tasks=8, tm_number=2)
     leader.report(0, threads=3)
