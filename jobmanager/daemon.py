@@ -118,6 +118,8 @@ class JobManagerDaemon:
         self._leadership = Leadership(self._incarnation)
         self._beats_sent = 0
         self._received: dict[int, ReceivedBeats] = {}
+        self._intervals: dict[int, int] = {}
+        """The heartbeat intervals of TaskManagers that have another one, in ms."""
         self._changing = threading.Lock()
         """Held while the core changes, since the threads of `Monitoring` read it."""
         self._was_isolated = False
@@ -268,6 +270,15 @@ class JobManagerDaemon:
             with self._changing:
                 beats = self._received.setdefault(report.tm_id, ReceivedBeats())
                 beats.count, beats.last_s = beats.count + 1, time.monotonic()
+            self._compare_interval(report)
+
+    def _compare_interval(self, report: Report) -> None:
+        its_ms, own_ms = report.interval_ms, self._config.heartbeat_interval_ms
+        if its_ms in (0, own_ms):
+            self._intervals.pop(report.tm_id, None)
+        elif self._intervals.get(report.tm_id) != its_ms:
+            self._intervals[report.tm_id] = its_ms
+            logger.warning(_other_interval(report.tm_id, its_ms, own_ms))
 
     def _send(self, commands: list[Message]) -> None:
         for command in commands:
@@ -323,7 +334,9 @@ class JobManagerDaemon:
     @property
     def _findings(self) -> tuple[str, ...]:
         deployed, refused = self._rollout.deployed, self._refused
-        found = (*self._unwritten, *self._epoch_findings, *self._rollout.findings)
+        own_ms = self._config.heartbeat_interval_ms
+        intervals = [_other_interval(*each, own_ms) for each in sorted(self._intervals.items())]
+        found = (*self._unwritten, *self._epoch_findings, *intervals, *self._rollout.findings)
         if refused is not None and deployed and deployed.version.number == refused.version:
             return (refused.text, *found)
         return found
@@ -347,6 +360,13 @@ class JobManagerDaemon:
         if self._state.is_isolated:
             return ["its own heartbeats do not come back from Kafka"]
         return []
+
+
+def _other_interval(tm_id: int, its_ms: int, own_ms: int) -> str:
+    return (
+        f"TaskManager {tm_id} has heartbeat_interval_ms {its_ms}, and the JobManager {own_ms}: "
+        "give all daemons the same, or one may count as down that is up"
+    )
 
 
 def _log(command: Message) -> None:

@@ -127,6 +127,7 @@ class TaskManagerState:
             code=code,
             state_address=state_address,
             engine=engine,
+            interval_ms=heartbeat_interval_ms,
         )
         self._reporter = Reporter(heartbeat_interval_ms)
         self._threads = {number: ThreadEntry() for number in range(threads)}

@@ -341,6 +341,8 @@ class Report:
     """The host and port at which it answers queries of state; "" if it does not."""
     engine: str = ""
     """The version of the engine; "" if unknown: earlier versions do not report it."""
+    interval_ms: int = 0
+    """The time between its heartbeats; 0 if unknown: earlier versions do not report it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ _SHOWN = ("thread", "reason", "activity", "dropped")
 """The first columns of the table of figures; the figures that any task has follow."""
 _NEXT_TO_ROWS = ("dropped_lately", "rejected", "held_by", "key_warnings")
 """Columns outside of the rows, written only if any task has a value in them."""
-_SOMETIMES = ("code", "state_address", "engine")
+_SOMETIMES = ("code", "state_address", "engine", "interval_ms")
 """Fields of a report that are left out if empty."""
 
 T = TypeVar("T")
@@ -76,6 +76,7 @@ class _OfManager(Struct, frozen=True, kw_only=True):
     code: Mapping[str, str] = {}
     state_address: str = ""
     engine: str = ""
+    interval_ms: Count = 0
 
 
 class _ActedOn(_OfManager, frozen=True, kw_only=True):

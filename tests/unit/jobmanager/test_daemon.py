@@ -229,6 +229,24 @@ def test_task_managers_that_follow_a_later_epoch_are_a_finding(kafka: Kafka) -> 
     assert [each["jobmanager_findings"] for each in pages.samples] == [known, known, known + 1]
 
 
+def test_other_interval_between_heartbeats_is_a_finding(kafka: Kafka) -> None:
+    codec, own_ms = Codec(CONFIG.topic_names), CONFIG.heartbeat_interval_ms
+    said = (0, 10 * own_ms, 10 * own_ms, own_ms)
+    reports = [Report(0, "a", 1, beat, interval_ms=its_ms) for beat, its_ms in enumerate(said)]
+    kafka.later = [[], *(codec.encode(Heartbeat(report), 0) for report in reports)]
+    pages = Pages()
+    with capture_logs() as logs:
+        beats(kafka, looks=6, pages=pages)
+    known = len(Rollout.findings)
+    assert [each["jobmanager_findings"] for each in pages.samples] == [
+        *(known, known, known, known + 1, known + 1, known)
+    ]
+    assert [each["event"] for each in logs if "heartbeat_interval_ms" in each["event"]] == [
+        "TaskManager 0 has heartbeat_interval_ms 10000, and the JobManager 1000: give all daemons "
+        "the same, or one may count as down that is up"
+    ]
+
+
 def test_job_manager_shows_what_it_knows(kafka: Kafka) -> None:
     pages = Pages()
     beats(kafka, looks=3, pages=pages)
