@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -49,15 +50,17 @@ def taskmanager(
     monitoring = Monitoring(settings)
     # Imported late: Spark takes a while, and mistakes in the arguments should not wait for it.
     from kafka_pipeline.taskmanager.daemon import TaskManagerDaemon
+    from kafka_pipeline.taskmanager.task_stores import sole_owner
 
-    try:
-        daemon = TaskManagerDaemon(settings, tm_id, threads_num, signals, monitoring)
-    except UnavailableError:
-        # A signal to the process group also ends Spark's JVM if that is just starting.
-        if signals.is_requested:
-            return
-        raise
-    daemon.run()
+    with sole_owner(settings, tm_id) if settings.spark.is_local else nullcontext():
+        try:
+            daemon = TaskManagerDaemon(settings, tm_id, threads_num, signals, monitoring)
+        except UnavailableError:
+            # A signal to the process group also ends Spark's JVM if that is just starting.
+            if signals.is_requested:
+                return
+            raise
+        daemon.run()
 
 
 def require_allowed(config: Config, tm_id: int) -> None:

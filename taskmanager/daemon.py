@@ -79,7 +79,7 @@ from kafka_pipeline.taskmanager.spark import SparkRunner
 from kafka_pipeline.taskmanager.spark_settings import spark_settings
 from kafka_pipeline.taskmanager.state import TaskManagerState
 from kafka_pipeline.taskmanager.state_server import StateServer
-from kafka_pipeline.taskmanager.task_stores import check_writable, code_directory
+from kafka_pipeline.taskmanager.task_stores import code_directory
 from kafka_pipeline.taskmanager.worker import ThreadSettings, spark_body
 
 _NO_ANSWER = "no JobManager has answered: start it, or see whether it runs this job"
@@ -113,7 +113,6 @@ class TaskManagerDaemon:
         """
         self._code_from = config.python_path
         if config.spark.is_local:
-            check_writable(config)
             # Workers that start later must run the same code, even if the folders change.
             code_path = snapshot(config.python_path, code_directory(config, tm_id))
             config = replace(config, python_path=code_path)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import socket
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.errors import SupersededError, UnavailableError
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from kafka_pipeline.common.names import inside
+from kafka_pipeline.common.process.locks import exclusive
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.streams.stores import StoreBuilder
 from kafka_pipeline.streams.stores.builder import Store
@@ -212,6 +214,28 @@ def job_directory(config: Config, tm_id: int) -> Path:
 def code_directory(config: Config, tm_id: int) -> Path:
     """Return the directory of the code that a TaskManager runs."""
     return job_directory(config, tm_id) / "code"
+
+
+@contextmanager
+def sole_owner(config: Config, tm_id: int) -> Iterator[None]:
+    """Keep other processes with this id out of its directory, where they would replace its code.
+
+    Raises `SupersededError` if there is one that lives, `UnavailableError` if the directory cannot
+    be used.
+    """
+    check_writable(config)
+    directory = job_directory(config, tm_id)
+    with ExitStack() as held:
+        try:
+            held.enter_context(exclusive(directory / "lock", wait=False))
+        except BlockingIOError as error:
+            raise SupersededError(
+                f"id {tm_id} is taken by a TaskManager that runs on this host with {directory}. "
+                "Give this one another id, or, if it is of another job, another job_name"
+            ) from error
+        except OSError as error:
+            raise UnavailableError(f"{directory} cannot be locked: {error.strerror}") from error
+        yield
 
 
 def store_identity(replica: ProcessorReplica, cluster_id: str, tm_id: int) -> dict[str, str]:

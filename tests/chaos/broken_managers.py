@@ -182,7 +182,8 @@ def same_id(rig: Rig) -> None:
     """A second TaskManager with the id of a living one is refused with the reason."""
     tm_id = rig.some_task_manager()
     before = rig.wait_until_whole()
-    second = rig.make_task_manager(tm_id)
+    elsewhere = rig.engine.write_config("elsewhere", state_dir=rig.folder / "elsewhere")
+    second = rig.make_task_manager(tm_id, elsewhere)
     _expect_refusal(second, tm_id)
     rig.mark()
     seconds = rig.wait_for_flow()

@@ -347,7 +347,7 @@ class Rig:
         self.task_managers[tm_id] = daemon
         return daemon
 
-    def make_task_manager(self, tm_id: int) -> Daemon:
+    def make_task_manager(self, tm_id: int, config_file: Path | None = None) -> Daemon:
         """Start a TaskManager next to the one with this id."""
         environment = self._environment(f"tm{tm_id}") | {
             DIRECTORY_VARIABLE: str(self.fault_folder(tm_id)),
@@ -357,7 +357,11 @@ class Rig:
             path = os.pathsep.join((environment["PYTHONPATH"], str(_ROOT)))
             environment |= {sabotage.VARIABLE: self._broken, "PYTHONPATH": path}
         return self.engine.start_task_manager(
-            tm_id, 1, environment, self._config_files.get(tm_id), self.within(tm_id)
+            tm_id,
+            1,
+            environment,
+            config_file or self._config_files.get(tm_id),
+            self.within(tm_id),
         )
 
     def _environment(self, name: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import threading
 import time
@@ -200,10 +201,13 @@ def test_a_task_manager_killed_under_load_loses_and_repeats_nothing(running: Run
 @pytest.mark.long
 def test_a_task_manager_with_a_taken_id_is_refused(running: Running) -> None:
     """The one that is alive keeps its tasks; the other one gets the reason and ends."""
-    second = running.job.start_task_manager(0)
-    _wait_for_end(second)
-    assert second.exit_code == 4
-    assert "id 0 is taken" in second.log_file.read_text()
+    job = running.job
+    elsewhere = job.write_config("elsewhere", state_dir=job.config.state_dir / "elsewhere")
+    for config_file, who in ((elsewhere, "by a TaskManager that is alive"), (None, "on this host")):
+        second = job.start_task_manager(0, config_file=config_file)
+        _wait_for_end(second)
+        assert second.exit_code == 4
+        assert re.search(f"id 0 is taken .*{who}", second.log_file.read_text())
     running.job.wait_until(all_run([0]))
 
 

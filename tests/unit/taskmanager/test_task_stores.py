@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_pipeline.common.errors import SupersededError, UnavailableError
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from kafka_pipeline.common.kafka.data import Changes
 from kafka_pipeline.common.names import name_problem
@@ -24,6 +25,7 @@ from kafka_pipeline.taskmanager.task_stores import (
     TaskStores,
     folder_in,
     job_directory,
+    sole_owner,
     task_directory,
 )
 from tests.unit.taskmanager.fakes import CONFIG
@@ -57,6 +59,26 @@ def test_a_folder_is_directly_in_its_directory_or_refused(name: str) -> None:
     else:
         assert folder.parent == directory
         assert folder.name not in ("", "..")
+
+
+def test_a_directory_has_one_task_manager_at_a_time(tmp_path: Path) -> None:
+    config = replace(CONFIG, state_dir=tmp_path / "state", job_name="shop")
+    with sole_owner(config, 0):
+        with pytest.raises(SupersededError, match="id 0 is taken by"), sole_owner(config, 0):
+            raise AssertionError
+        for other, tm_id in ((config, 1), (replace(config, job_name="bank"), 0)):
+            with sole_owner(other, tm_id):
+                pass
+    with sole_owner(config, 0):
+        pass
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    config = replace(CONFIG, state_dir=file / "state")
+    with pytest.raises(UnavailableError, match="cannot be written"), sole_owner(config, 0):
+        raise AssertionError
 
 
 def test_a_store_whose_name_is_a_path_is_not_opened(tmp_path: Path) -> None:
