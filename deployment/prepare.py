@@ -11,6 +11,8 @@ from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.protocol.codec import MOST_ASSIGNMENT_BYTES, assignment_bytes
+from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.common.topic_names import TopicNames, job_names
 from kafka_pipeline.common.topics import ANY_SIZE_BYTES
@@ -35,7 +37,21 @@ def prepared(
     pipeline = with_partitions(pipeline, admin, former=former)
     check_state_topics(pipeline, admin)
     check_moved_state(pipeline, admin, former)
+    check_assignments(pipeline)
     return pipeline
+
+
+def check_assignments(pipeline: Pipeline) -> None:
+    """Raise `ConfigError` for a processor that no command to a TaskManager has room for."""
+    for replica in replicas(pipeline):
+        # The first task of a processor reads all of its topics.
+        size = 0 if replica.task.partition else assignment_bytes(replica)
+        if size > MOST_ASSIGNMENT_BYTES:
+            raise ConfigError(
+                f'processor "{replica.task.processor}" is too long: its tasks are assigned by '
+                f"records of {size:,} bytes, and these may have {MOST_ASSIGNMENT_BYTES:,}. "
+                "Shorten its query, its schemas or its list of topics"
+            )
 
 
 def with_partitions(

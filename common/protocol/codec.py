@@ -57,6 +57,8 @@ from kafka_pipeline.common.typed_json import dump, from_json, parse
 PROTOCOL_VERSION = 6
 """Managers with the same number understand each other; docs/how-to/upgrade.md has the rules."""
 MAX_RECORD_BYTES = 1_000_000
+MOST_ASSIGNMENT_BYTES = MAX_RECORD_BYTES * 9 // 10
+"""The most that an assignment may have before suspects, a signature and the like are added."""
 _MAX_BATCHES = 8
 _MAX_BATCH_BYTES = 32_000_000
 """A larger batch is rejected."""
@@ -317,6 +319,11 @@ class Codec:
             revoke=tuple(_read_task(entry) for action, entry in records if action == _REVOKE),
             unreadable=tuple(each for each in assigned if isinstance(each, TaskStatus)),
         )
+
+
+def assignment_bytes(replica: ProcessorReplica) -> int:
+    """Return how much of a record the assignment of a task takes."""
+    return len(dump(replica.to_json())) + len(dump(replica.parameters()))
 
 
 def _size(record: ControlRecord) -> int:
