@@ -43,7 +43,7 @@ from kafka_pipeline.common.protocol.messages import (
 )
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.deployment.desired_state import Deployed
-from kafka_pipeline.jobmanager import leadership
+from kafka_pipeline.jobmanager import findings, leadership
 from kafka_pipeline.jobmanager.events import Echoed, Event, LeadershipBegan, Reported
 from kafka_pipeline.jobmanager.leadership import (
     Leadership,
@@ -235,9 +235,7 @@ class JobManagerDaemon:
             self._lead(WriteFenced())
         else:
             logger.warning("Kafka does not accept commands", reason=str(error))
-            self._unwritten = (
-                f"no task can be started or moved: Kafka takes no commands: {error}",
-            )
+            self._unwritten = (findings.unwritten(error),)
             self._lead(WriteFailed())
 
     def _receive(self, record: ControlRecord) -> None:
@@ -274,11 +272,14 @@ class JobManagerDaemon:
 
     def _compare_interval(self, report: Report) -> None:
         its_ms, own_ms = report.interval_ms, self._config.heartbeat_interval_ms
-        if its_ms in (0, own_ms):
-            self._intervals.pop(report.tm_id, None)
-        elif self._intervals.get(report.tm_id) != its_ms:
-            self._intervals[report.tm_id] = its_ms
-            logger.warning(_other_interval(report.tm_id, its_ms, own_ms))
+        is_other, known_ms = its_ms not in (0, own_ms), self._intervals.get(report.tm_id)
+        if is_other and known_ms != its_ms:
+            logger.warning(findings.other_interval(report.tm_id, its_ms, own_ms))
+            with self._changing:
+                self._intervals[report.tm_id] = its_ms
+        elif not is_other and known_ms is not None:
+            with self._changing:
+                del self._intervals[report.tm_id]
 
     def _send(self, commands: list[Message]) -> None:
         for command in commands:
@@ -334,24 +335,16 @@ class JobManagerDaemon:
     @property
     def _findings(self) -> tuple[str, ...]:
         deployed, refused = self._rollout.deployed, self._refused
-        own_ms = self._config.heartbeat_interval_ms
-        intervals = [_other_interval(*each, own_ms) for each in sorted(self._intervals.items())]
-        found = (*self._unwritten, *self._epoch_findings, *intervals, *self._rollout.findings)
+        found = [*self._unwritten]
         if refused is not None and deployed and deployed.version.number == refused.version:
-            return (refused.text, *found)
-        return found
-
-    @property
-    def _epoch_findings(self) -> tuple[str, ...]:
-        later = self._state.later_epoch
-        if later is None:
-            return ()
-        return (
-            f"TaskManagers ignore this JobManager: they follow epoch {later}, and it has epoch "
-            f"{self._leadership.epoch}. If only one JobManager runs, topic "
-            f"{self._names.threads_jm} was deleted and made again: stop all daemons, and start "
-            "them again",
-        )
+            found.append(refused.text)
+        if (later := self._state.later_epoch) is not None:
+            found.append(findings.ignored(self._leadership.epoch, later, self._names.threads_jm))
+        own_ms = self._config.heartbeat_interval_ms
+        for tm_id, its_ms in sorted(self._intervals.items()):
+            found.append(findings.other_interval(tm_id, its_ms, own_ms))
+        found += map(findings.often_lost, self._state.often_lost)
+        return (*found, *self._rollout.findings)
 
     def _not_ready(self) -> list[str]:
         """Return why this JobManager does not lead its TaskManagers."""
@@ -360,13 +353,6 @@ class JobManagerDaemon:
         if self._state.is_isolated:
             return ["its own heartbeats do not come back from Kafka"]
         return []
-
-
-def _other_interval(tm_id: int, its_ms: int, own_ms: int) -> str:
-    return (
-        f"TaskManager {tm_id} has heartbeat_interval_ms {its_ms}, and the JobManager {own_ms}: "
-        "give all daemons the same, or one may count as down that is up"
-    )
 
 
 def _log(command: Message) -> None:

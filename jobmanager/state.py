@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
@@ -36,6 +37,9 @@ MOST_MOVES = 32
 """How many tasks a TaskManager must give back at a time, to be moved to others."""
 MOST_PATIENCE_BEATS = 48
 """The most heartbeats between two repetitions of a command that is not confirmed."""
+MOST_LOSSES = 3
+LOSSES_WITHIN_MS = 600_000
+"""A TaskManager that is lost so often within this time has something wrong with it."""
 MOST_FORMER = 1000
 """How many former TaskManager processes are remembered, to ignore their late reports."""
 
@@ -64,6 +68,8 @@ class JobManagerState:
         self._controller = HeartbeatController(heartbeat_interval_ms)
         self._managers: dict[int, LiveTaskManager] = {}
         self._down: set[int] = set()
+        self._losses: dict[int, deque[int]] = {}
+        """When each TaskManager was counted as down, the last few times."""
         self._former: dict[str, tuple[int, int]] = {}
         """Beat and sequence of former TaskManager processes, by incarnation, latest last."""
         self._asked_ms: dict[str, int] = {}
@@ -110,6 +116,16 @@ class JobManagerState:
         """The newest epoch that a TaskManager follows, if it is newer than the JobManager's own."""
         newest = max((manager.epoch for manager in self._managers.values()), default=-1)
         return newest if newest > self._epoch >= 0 else None
+
+    @property
+    def often_lost(self) -> list[int]:
+        """The TaskManagers that were down `MOST_LOSSES` times within `LOSSES_WITHIN_MS`."""
+        since_ms = self._now_ms - LOSSES_WITHIN_MS
+        return sorted(
+            tm_id
+            for tm_id, losses in self._losses.items()
+            if len(losses) == MOST_LOSSES and losses[0] >= since_ms
+        )
 
     @property
     def is_settled(self) -> bool:
@@ -392,6 +408,9 @@ class JobManagerState:
                     tm_id, manager.incarnation, self._epoch, manager.sequence, revoke=tuple(known)
                 )
             )
+        if not has_left:
+            losses = self._losses.setdefault(tm_id, deque(maxlen=MOST_LOSSES))
+            losses.append(self._now_ms)
         _remember(self._former, manager.incarnation, (manager.beat, manager.sequence))
         self._next.forget(tm_id)
         self._down.add(tm_id)

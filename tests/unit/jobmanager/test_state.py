@@ -15,7 +15,7 @@ from kafka_pipeline.common.protocol.messages import (
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.jobmanager.events import LeadershipBegan, Reported
-from kafka_pipeline.jobmanager.state import JobManagerState
+from kafka_pipeline.jobmanager.state import LOSSES_WITHIN_MS, MOST_LOSSES, JobManagerState
 from tests.unit.jobmanager.leader import (
     EPOCH,
     START_MS,
@@ -94,6 +94,31 @@ def test_taskmanagers_that_follow_a_later_epoch_are_noticed() -> None:
     assert leader.state.later_epoch == EPOCH + 5
     leader.report(0)
     assert leader.state.later_epoch is None
+
+
+def test_taskmanager_that_is_lost_again_and_again_is_noticed() -> None:
+    leader = settled(tasks=2, tm_number=2, present=[0, 1])
+    noticed = []
+    for number in range(MOST_LOSSES):
+        for _ in range(5):
+            leader.tick(1000)
+            leader.report(0)
+        noticed.append(leader.state.often_lost)
+        leader.report(1, incarnation=f"again{number}")
+    assert noticed == [[], [], [1]]
+    for _ in range(LOSSES_WITHIN_MS // 1000):
+        leader.tick(1000)
+        leader.report(0)
+        leader.report(1, incarnation=f"again{number}")
+    assert leader.state.often_lost == []
+
+
+def test_taskmanager_that_is_stopped_again_and_again_is_not_lost() -> None:
+    leader = settled(tasks=2, tm_number=2, present=[0, 1])
+    for number in range(MOST_LOSSES + 1):
+        leader.report(1, incarnation=f"again{number - 1}" if number else "", leaving=True)
+        leader.report(1, incarnation=f"again{number}")
+    assert leader.state.often_lost == []
 
 
 def test_more_threads_mean_more_tasks() -> None:

@@ -1,0 +1,35 @@
+"""The words for what the JobManager finds wrong with its TaskManagers and its control topics."""
+
+from __future__ import annotations
+
+from kafka_pipeline.jobmanager.state import MOST_LOSSES
+
+
+def unwritten(reason: Exception) -> str:
+    """Say that Kafka takes no commands."""
+    return f"no task can be started or moved: Kafka takes no commands: {reason}"
+
+
+def ignored(epoch: int, later: int, topic: str) -> str:
+    """Say that TaskManagers follow a `later` epoch than that of this JobManager."""
+    return (
+        f"TaskManagers ignore this JobManager: they follow epoch {later}, and it has epoch {epoch}."
+        f" If only one JobManager runs, topic {topic} was deleted and made again: stop all "
+        "daemons, and start them again"
+    )
+
+
+def other_interval(tm_id: int, its_ms: int, own_ms: int) -> str:
+    """Say that a TaskManager sends heartbeats at another interval."""
+    return (
+        f"TaskManager {tm_id} has heartbeat_interval_ms {its_ms}, and the JobManager {own_ms}: "
+        "give all daemons the same, or one may count as down that is up"
+    )
+
+
+def often_lost(tm_id: int) -> str:
+    """Say that a TaskManager is down again and again."""
+    return (
+        f"TaskManager {tm_id} was down {MOST_LOSSES} times within ten minutes, and its tasks moved "
+        "each time: see the end of its log, and whether its host has too much to do"
+    )
