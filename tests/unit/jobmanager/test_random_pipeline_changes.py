@@ -278,7 +278,7 @@ def test_each_free_task_runs_once_in_its_newest_version_and_no_other_runs(seeds:
 
 
 def test_seeds_end_in_all_situations() -> None:
-    clusters = [live(seed) for seed in range(60)]
+    clusters = [live(seed) for seed in range(110)]
     assert any(cluster.held & cluster.versions.keys() for cluster in clusters)
     assert any(cluster.versions.keys() - cluster.held for cluster in clusters)
     assert any(len(cluster.versions) == len(NAMES) for cluster in clusters)

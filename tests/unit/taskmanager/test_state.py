@@ -58,7 +58,11 @@ def test_taskmanager_introduces_itself_when_its_threads_are_up() -> None:
     (said,) = host.turn(ThreadConnected(0))
     assert isinstance(said, Threads)
     assert said.report == Report(
-        3, "me", 2, 1, host="h", pid=99, thread_states=(ThreadState.RUNNING,) * 2
+        *(3, "me", 2, 1),
+        host="h",
+        pid=99,
+        thread_states=(ThreadState.RUNNING,) * 2,
+        interval_ms=1000,
     )
 
 
