@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_pipeline.common.protocol.messages import (
+    MISSED_BEATS,
     HeartbeatEvent,
     JobManagerBeat,
     Message,
@@ -85,6 +86,21 @@ def test_commands_carry_epoch_incarnation_and_growing_sequences() -> None:
         Processors(0, "abc", EPOCH, sequence=1),
         Processors(0, "abc", EPOCH, sequence=2, assign=(replica(0), replica(1))),
     ]
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_taskmanager_that_comes_back_gets_the_tasks_back_that_it_had(*, leaves: bool) -> None:
+    leader = settled(tasks=9, tm_number=3)
+    before = leader.state.owners
+    if leaves:
+        leader.report(0, leaving=True)
+    for _ in range(MISSED_BEATS + 1):
+        leader.settle(1, 2)
+    assert set(leader.state.owners.values()) == {1, 2}
+    leader.runs.pop(0)
+    leader.carry_out(leader.report(0, [], incarnation="again", sequence=0))
+    leader.settle(1, 2)
+    assert leader.state.owners == before
 
 
 def test_taskmanagers_that_follow_a_later_epoch_are_noticed() -> None:
