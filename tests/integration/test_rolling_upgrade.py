@@ -122,10 +122,10 @@ class RollingRig(Rig):
         self.engine.commands = self.commands
         return super().start_job_manager(with_pipeline=with_pipeline)
 
-    def make_task_manager(self, tm_id: int) -> Daemon:
+    def make_task_manager(self, tm_id: int, config_file: Path | None = None) -> Daemon:
         """Start a TaskManager, of the version that is to be started."""
         self.engine.commands = self.commands
-        return super().make_task_manager(tm_id)
+        return super().make_task_manager(tm_id, config_file)
 
     def command(self, name: str, *words: str) -> str:
         """Run a `pipeline` command of the version that is to be started."""
