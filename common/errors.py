@@ -62,12 +62,21 @@ class EscapedError(OwnError):
     """User code raised what is not an `Exception`, such as `SystemExit` or an extension's panic."""
 
 
+def message_of(error: BaseException) -> str:
+    """Return `str(error)`; if that raises, which class of error it raised."""
+    try:
+        return str(error)
+    except Exception as raised:
+        return f"its __str__ raised {type(raised).__name__}"
+
+
 def escaped(error: BaseException) -> Exception:
     """Return any error as an `Exception`, which ends neither a thread nor an event loop."""
     if isinstance(error, Exception):
         return error
     shown = f"{type(error).__name__}, which is not an Exception"
-    found = EscapedError(f"{shown}: {error}" if str(error) else shown, shown=shown)
+    message = message_of(error)
+    found = EscapedError(f"{shown}: {message}" if message else shown, shown=shown)
     found.__cause__ = error
     return found.with_traceback(error.__traceback__)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.code.error_words import message_of, words_of
-from kafka_pipeline.common.errors import OwnError
+from kafka_pipeline.common.code.error_words import words_of
+from kafka_pipeline.common.errors import OwnError, message_of
 
 
 class StreamsError(OwnError):

@@ -15,7 +15,7 @@ from types import CodeType, TracebackType
 from typing import Any
 
 from kafka_pipeline.common.code.engine_code import is_engine_file, module_shown
-from kafka_pipeline.common.errors import OwnError
+from kafka_pipeline.common.errors import OwnError, message_of
 
 HOW_TO_SHOW = "log_record_values: true shows its message"
 
@@ -110,14 +110,6 @@ _TOO_DEEP = ("maximum recursion depth exceeded while ", "Stack overflow (used ")
 """How Python begins to say that it is too deep in its own C code; the latter since Python 3.14."""
 
 
-def message_of(error: BaseException) -> str:
-    """Return `str(error)`; if that raises, which class of error it raised."""
-    try:
-        return str(error)
-    except Exception as raised:
-        return f"its __str__ raised {type(raised).__name__}"
-
-
 def words_of(error: BaseException, *, with_values: bool) -> str:
     """Return an error's message; without values, only what cannot quote a record, perhaps ""."""
     if with_values:
@@ -177,14 +169,32 @@ def class_name(error: BaseException) -> str:
 
 
 def _traceback(error: BaseException, seen: set[int]) -> Iterator[str]:
-    seen.add(id(error))
+    # A loop: code that wraps errors as it recurses makes chains of a thousand.
+    chain: list[tuple[BaseException, str]] = []
+    before: BaseException | None = error
+    link = ""
+    while before is not None:
+        seen.add(id(before))
+        chain.append((before, link))
+        before, link = _before(before, seen)
+    for each, link in reversed(chain):
+        yield from _alone(each, seen)
+        if link:
+            yield link
+
+
+def _before(error: BaseException, seen: set[int]) -> tuple[BaseException | None, str]:
+    """Return the error that led to another one, and the words between them."""
     cause, context = error.__cause__, error.__context__
     if cause is not None and id(cause) not in seen:
-        yield from _traceback(cause, seen)
-        yield "\nThe above exception was the direct cause of the following exception:\n"
-    elif context is not None and not error.__suppress_context__ and id(context) not in seen:
-        yield from _traceback(context, seen)
-        yield "\nDuring handling of the above exception, another exception occurred:\n"
+        return cause, "\nThe above exception was the direct cause of the following exception:\n"
+    if context is not None and not error.__suppress_context__ and id(context) not in seen:
+        return context, "\nDuring handling of the above exception, another exception occurred:\n"
+    return None, ""
+
+
+def _alone(error: BaseException, seen: set[int]) -> Iterator[str]:
+    """Yield the lines of an error without those that led to it."""
     if error.__traceback__ is not None:
         yield "Traceback (most recent call last):"
         yield "".join(traceback.format_tb(error.__traceback__)).rstrip("\n")

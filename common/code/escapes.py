@@ -20,7 +20,7 @@ def as_exception(error: BaseException) -> Exception:
         isinstance(error, KeyboardInterrupt)
         and threading.current_thread() is threading.main_thread()
     )
-    if is_from_keyboard or isinstance(error, GeneratorExit | ControlFlow):
+    if is_from_keyboard or isinstance(error, ControlFlow):
         raise error
     return escaped(error)
 

@@ -17,7 +17,7 @@ import structlog
 
 from kafka_pipeline.common.code.engine_code import ENGINE, ENGINE_FOLDER
 from kafka_pipeline.common.code.escapes import as_exception
-from kafka_pipeline.common.code.user_frames import with_place
+from kafka_pipeline.common.code.user_frames import is_installed, with_place
 from kafka_pipeline.common.errors import ConfigError
 
 CODE_PATTERN = r"^[^:\s]+:[^:.\s]+$"
@@ -73,6 +73,24 @@ def _files_of(name: str, folders: Sequence[Path]) -> list[Path]:
     return [Path(spec.origin).resolve() for spec in specs if spec is not None and spec.origin]
 
 
+def _require_not_hidden(name: str, python_path: Sequence[Path]) -> None:
+    """Raise ConfigError for a user's module in whose place Python would give another one.
+
+    Python imports a name once, so a user's `queue` comes too late.
+    """
+    loaded = sys.modules.get(name)
+    if loaded is None or not (found := _files_of(name, python_path)):
+        return
+    file, is_of_python = getattr(loaded, "__file__", None), name in sys.stdlib_module_names
+    is_other = is_of_python if file is None else Path(file).resolve() != found[0]
+    if is_other and (file is None or is_installed(file)):
+        raise ConfigError(
+            f'the module "{name}" in {found[0]} has the name of '
+            f"{'one of Python' if is_of_python else 'an installed package'}, which was imported "
+            "before it: rename it"
+        )
+
+
 class Settings(Protocol):
     """The keys of config.yaml about user code; see `Config`."""
 
@@ -106,7 +124,7 @@ class UserCode:
     def import_all(self) -> None:
         """Import every module on the list. Raises ConfigError for one that cannot be imported."""
         for module in self._modules:
-            _import(module)
+            self._import(module)
 
     def forget_modules(self) -> None:
         """Have the modules on the list, and all below `python_path`, imported anew from now on."""
@@ -128,7 +146,7 @@ class UserCode:
         if wrong:
             raise ConfigError(wrong)
         self.require_allowed(reference)
-        found = getattr(_import(module), name, None)
+        found = getattr(self._import(module), name, None)
         if found is None:
             raise ConfigError(f'module "{module}" has no "{name}"')
         # References come from a topic that others may write to, so names that the module only
@@ -151,6 +169,10 @@ class UserCode:
                 f'module "{module}" is not on the list modules: of config.yaml, which has '
                 f"{listed}: add it if its code may run"
             )
+
+    def _import(self, module: str) -> ModuleType:
+        _require_not_hidden(module.partition(".")[0], self.python_path)
+        return _import(module)
 
     def _allows(self, module: str) -> bool:
         return any(module == name or module.startswith(f"{name}.") for name in self._modules)

@@ -15,7 +15,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from kafka_pipeline.common.code.engine_code import is_engine_file
-from kafka_pipeline.common.errors import shorten
+from kafka_pipeline.common.errors import message_of, shorten
 
 _STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -119,6 +119,11 @@ def is_engine(frame: FrameType) -> bool:
     return _origin(frame.f_code) is _Origin.ENGINE
 
 
+def is_installed(file: str) -> bool:
+    """Whether a source file belongs to Python or to an installed package."""
+    return _origin_of_file(file) in (_Origin.STANDARD_LIBRARY, _Origin.INSTALLED)
+
+
 def place_of(error: BaseException) -> str:
     """Return `shop.py:17 in process`: the innermost line of user code; "" if there is none."""
     frames = Trace.of(error).user_frames
@@ -180,7 +185,7 @@ def place_of_definition(defined: Callable[..., Any]) -> str:
 def with_place(error: BaseException) -> str:
     """Return class, message and place of an error in user code that no record caused."""
     place = place_of(error)
-    return f"{type(error).__name__}: {error}" + (f" ({place})" if place else "")
+    return f"{type(error).__name__}: {message_of(error)}" + (f" ({place})" if place else "")
 
 
 def _traced(error: BaseException, seen: frozenset[int]) -> Trace:

@@ -10,9 +10,9 @@ from itertools import dropwhile
 from types import FrameType
 from typing import Any
 
-from kafka_pipeline.common.code.error_words import HOW_TO_SHOW, class_name, message_of, words_of
+from kafka_pipeline.common.code.error_words import HOW_TO_SHOW, class_name, words_of
 from kafka_pipeline.common.code.user_frames import Trace, is_engine
-from kafka_pipeline.common.errors import EscapedError, shorten
+from kafka_pipeline.common.errors import EscapedError, message_of, shorten
 from kafka_pipeline.streams.engine.async_calls import AsyncCalls
 from kafka_pipeline.streams.engine.nodes import NamedPart, ProcessorNode
 from kafka_pipeline.streams.engine.running import RunningProcessor, RunningSink, RunningSource

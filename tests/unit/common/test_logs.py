@@ -248,3 +248,19 @@ def test_line_that_cannot_be_written_ends_nobody(
     monkeypatch.setattr(sys, "stderr", Broken(error))
     configure("json", "info")
     structlog.get_logger().info("task started")
+
+
+def test_chain_of_as_many_errors_as_python_allows_is_shown() -> None:
+    """Code that recurses without end, and wraps errors on the way, makes one."""
+
+    def wrapping() -> None:
+        try:
+            wrapping()
+        except Exception as error:
+            raise ValueError("no good") from error
+
+    with pytest.raises(ValueError, match="no good") as raised:
+        wrapping()
+    lines = traceback_of(raised.value, with_values=False).splitlines()
+    assert lines.count("ValueError: no good") > 100
+    assert lines[-1] == "ValueError: no good"

@@ -159,6 +159,36 @@ def test_module_that_cannot_be_imported_says_why(folder: Path, module: str, mess
     assert message in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "whose"), [("queue", "one of Python"), ("structlog", "an installed package")]
+)
+@pytest.mark.parametrize("form", ["{}.py", "{}/__init__.py"])
+def test_module_in_whose_place_python_gives_another_one_is_refused(
+    folder: Path, name: str, whose: str, form: str
+) -> None:
+    """Else a class of it is not found, and nobody sees why."""
+    file = folder / form.format(name)
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("class Orders: ...\n")
+    code = UserCode([name], [folder])
+    message = (
+        f'the module "{name}" in {file} has the name of {whose}, which was imported before it: '
+        "rename it"
+    )
+    for call in (code.import_all, lambda: code.load(f"{name}:Orders")):
+        with pytest.raises(ConfigError) as raised:
+            call()
+        assert str(raised.value) == message
+
+
+def test_module_that_cannot_be_shown_why_it_fails_is_refused(folder: Path) -> None:
+    (folder / "mute_code.py").write_text(
+        "class Mute(Exception):\n    def __str__(self): raise ValueError\nraise Mute\n"
+    )
+    with pytest.raises(ConfigError, match="Mute: its __str__ raised ValueError"):
+        UserCode(["mute_code"], [folder]).import_all()
+
+
 def test_message_about_a_missing_module_has_the_folders_that_were_searched(folder: Path) -> None:
     with pytest.raises(ConfigError, match=f"Searched: {folder}, "):
         UserCode(["nowhere_code"], [folder]).import_all()
