@@ -109,9 +109,20 @@ def _run(
         words.write(described(error).encode(errors="backslashreplace")[:_MOST_BYTES] or b"failed")
         words.flush()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+        try:
+            _end_children()
+            # User code may have replaced or closed them.
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+
+
+def _end_children() -> None:
+    """End processes that user code started by `multiprocessing`, as Python does when it exits."""
+    if (loaded := sys.modules.get("multiprocessing")) is not None:
+        for child in loaded.active_children():
+            child.kill()
 
 
 def _end_with(parent: int) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import io
+import multiprocessing
 import os
+import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +24,7 @@ from kafka_pipeline.taskmanager.marks import MarkedCall, Marks
 from kafka_pipeline.taskmanager.supervision import WorkerEndedError, supervised
 
 TASK = TaskId("Shop", 1)
+TIMEOUT_S = 20
 CALL = Suspect(CallKind.PROCESS, "orders", 1, 1200, 1200)
 
 
@@ -83,6 +89,37 @@ def test_exception_of_the_work_is_no_death() -> None:
 
     with pytest.raises(WorkerEndedError, match="no broker"):
         supervised(work, str, lambda *_: pytest.fail("it did not die"))
+
+
+@pytest.mark.parametrize("stdout", [None, "closed"])
+def test_end_of_the_work_is_known_whatever_user_code_did_to_standard_output(
+    stdout: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the process would go on with the code of its parent."""
+
+    def work(_: Marks) -> None:
+        monkeypatch.setattr(sys, "stdout", io.StringIO() if stdout else None)
+        if stdout:
+            sys.stdout.close()
+
+    supervised(work, str, lambda *_: pytest.fail("it did not die"))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_processes_that_user_code_has_started_end_with_the_work(fails: bool) -> None:
+    reading, writing = os.pipe()
+
+    def work(_: Marks) -> None:
+        multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,)).start()
+        if fails:
+            raise ValueError("no broker")
+
+    with suppress(WorkerEndedError):
+        supervised(work, str, lambda *_: pytest.fail("it did not die"))
+    os.close(writing)
+    # All copies of the other end are closed.
+    assert select.select([reading], [], [], TIMEOUT_S)[0]
+    os.close(reading)
 
 
 def test_only_calls_on_the_thread_that_got_the_signal_count() -> None:
