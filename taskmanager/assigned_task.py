@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextvars import Context
 from typing import Any
 
 import structlog
@@ -71,6 +72,9 @@ class AssignedTask:
         self.start: TaskStart | None = None
         """The start that is in progress, or the last one."""
         self.running: RunningTask | None = None
+        self.variables = Context()
+        """The context variables of the task's user code, such as the `decimal` context: its calls
+        run in several threads, and in some that other tasks use, too."""
         self.operation: BackgroundWork | None = None
         """The task's current operation on another thread, if any."""
         self.event_loop = context.new_event_loop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
 from functools import partial
 from typing import Any
 
@@ -80,9 +81,11 @@ class TaskOperations:
             return [Fed(task_id, True, task.running.is_at_its_end)]
 
         start = task.new_start(lambda: self._background.wake(on_call_returned))
+        task.variables = Context()  # an abandoned call may go on in the former one
+        run = partial(task.variables.run, start.run)
         pool = Pool.STANDBY_START if task_id.standby else Pool.START
         ended = self._with_right(task, then)
-        task.operation = self._background.submit(pool, start.run, ended, late)
+        task.operation = self._background.submit(pool, run, ended, late)
 
     def run_turn(self, task: AssignedTask, budget_ms: int) -> Sequence[Event]:
         """Process records for about `budget_ms`; ends with `TurnEnded`."""
@@ -123,7 +126,11 @@ class TaskOperations:
             return ended(attempt(turn))
         self.update_global_stores()
         task.operation = self._background.submit(
-            Pool.USER, turn, ended, running.end_abandoned, _owner(task)
+            Pool.USER,
+            partial(task.variables.run, turn),
+            ended,
+            running.end_abandoned,
+            _owner(task),
         )
         return ()
 
@@ -157,7 +164,8 @@ class TaskOperations:
 
         if task.is_inline:
             return then(attempt(running.close))
-        task.operation = self._background.submit(Pool.USER, running.close, then, owner=_owner(task))
+        work = partial(task.variables.run, running.close)
+        task.operation = self._background.submit(Pool.USER, work, then, owner=_owner(task))
         return ()
 
     def abandon(self, task: AssignedTask) -> None:

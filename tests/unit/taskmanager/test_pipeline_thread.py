@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import decimal
 import os
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -128,6 +129,31 @@ def test_a_turn_of_user_code_that_takes_long_holds_up_no_built_in_type_and_no_re
     assert not slow.uncommitted
     may_return.set()
     rig.step_until(lambda: slow.committed == 1)
+
+
+def test_context_variables_of_a_task_stay_from_call_to_call_and_reach_no_other(rig: Rig) -> None:
+    """The context of `decimal` is one: another task would round as this one does."""
+    seen: dict[str, int] = {}
+
+    def look(name: str) -> Callable[[], None]:
+        return lambda: seen.update({name: decimal.getcontext().prec})
+
+    def round_to(digits: int) -> None:
+        decimal.getcontext().prec = digits
+
+    default = decimal.getcontext().prec
+    rounding, other = rig.assign(0, spec=USER), rig.assign(1, spec=USER)
+    rounding.on_start = lambda: round_to(5)
+    rounding.on_turn, other.on_turn = look("turn"), look("other")
+    rounding.on_close = look("close")
+    rig.step_until(lambda: len(rig.reader.assigned) == 2)
+    feed(rig, rounding)
+    rig.step_until(lambda: "turn" in seen)
+    feed(rig, other)
+    rig.step_until(lambda: "other" in seen)
+    rig.revoke(rounding)
+    rig.step_until(lambda: "close" in seen)
+    assert seen == {"turn": 5, "other": default, "close": 5}
 
 
 def test_a_task_that_waits_for_others_and_its_siblings_do_not_wait_for_each_other(rig: Rig) -> None:
