@@ -56,18 +56,22 @@ class EventLoop:
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Run a coroutine and wait for its result. Raises what the coroutine raises.
 
-        Raises `TimeoutError` after `timeout_s`, if that is given, and `StreamsError` instead if the
-        loop is blocked by code that does not wait with `await`.
+        After `timeout_s`, if that is given, the coroutine is cancelled. Then raises `TimeoutError`,
+        or `StreamsError` if the loop is blocked by code that does not wait with `await`.
         """
         future = asyncio.run_coroutine_threadsafe(coroutine, self._running())
         try:
             return future.result(timeout_s)
         except TimeoutError as error:
-            if future.done() or not (line := self.line):
+            if future.done():
                 raise
-            raise StreamsError(
-                f"a coroutine blocks the event loop at {line}: use `await` for what takes time"
-            ) from error
+            future.cancel()
+            if line := self.line:
+                raise StreamsError(
+                    f"a coroutine blocks the event loop at {line}: use `await` for what takes time"
+                ) from error
+            name = getattr(coroutine, "__qualname__", "a coroutine")
+            raise TimeoutError(f"{name} took longer than {timeout_s:g} s") from None
 
     def close(self) -> None:
         """Cancel running coroutines, and end the thread once they have ended; does not block."""

@@ -40,7 +40,25 @@ def test_a_coroutine_that_blocks_is_named_with_its_line(may_return: threading.Ev
 
 def test_a_coroutine_that_waits_for_too_long_is_no_block() -> None:
     loop = EventLoop()
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match=r"^sleep took longer than 0\.1 s$"):
         loop.run(asyncio.sleep(LONG_S), 0.1)
     assert (loop.line, loop.hangs) == ("", False)
+    loop.close()
+
+
+def test_a_coroutine_that_took_too_long_does_not_go_on() -> None:
+    """Else that of the next start would run next to it."""
+    cancelled = threading.Event()
+
+    async def connect() -> None:
+        try:
+            await asyncio.sleep(LONG_S)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    loop = EventLoop()
+    with pytest.raises(TimeoutError):
+        loop.run(connect(), 0.1)
+    assert cancelled.wait(LONG_S / 2)
     loop.close()
