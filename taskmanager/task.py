@@ -449,7 +449,7 @@ class Task(RunningTask):
         before, done = self._memory.figures, self._figures
         if not before.dropped and not done.dropped:
             return ()
-        both = TaskFigures(dropped=before.dropped + done.dropped)
+        both = TaskFigures(dropped=before.dropped) + TaskFigures(dropped=done.dropped)
         return tuple(both.dropped_by_reason.items())
 
     def _progress(

@@ -16,6 +16,8 @@ MOST_ERRORS = 20
 OTHER_ERRORS = "other"
 MOST_REASONS = 20
 """How many reasons for drops a task counts by; user code can make up any number of them, too."""
+_MOST_DROPPED = 1000
+"""How many pairs of a reason and a place are kept in memory."""
 _LONGEST_NAME = 80
 
 
@@ -43,6 +45,15 @@ class TaskFigures:
         if name not in self.rejected and len(self.rejected) >= MOST_ERRORS:
             name = OTHER_ERRORS
         self.rejected[name] += records
+
+    def drop(self, dropped: Dropped, records: int) -> None:
+        """Count records that were left out for a reason at a place.
+
+        After 1000 of these, other reasons are `OTHER_REASONS`.
+        """
+        if dropped not in self.dropped and len(self.dropped) >= _MOST_DROPPED:
+            dropped = Dropped(OTHER_REASONS, dropped.place)
+        self.dropped[dropped] += records
 
     @property
     def dropped_by_reason(self) -> dict[str, int]:
@@ -80,13 +91,15 @@ class TaskFigures:
             self.records_out + other.records_out,
             self.skipped + other.skipped,
             self.dead_letters + other.dead_letters,
-            self.dropped + other.dropped,
+            self.dropped.copy(),
             self.enforced + other.enforced,
             self.sent_bytes + other.sent_bytes,
             self.rejected.copy(),
         )
         for error, records in other.rejected.items():
             sums.reject(error, records)
+        for dropped, records in other.dropped.items():
+            sums.drop(dropped, records)
         return sums
 
 

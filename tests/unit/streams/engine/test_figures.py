@@ -56,6 +56,16 @@ def test_reasons_that_user_code_makes_up_are_counted_together_after_the_first_on
     assert dropped["order 000 is odd"] == 1
 
 
+def test_reasons_that_user_code_makes_up_do_not_fill_the_memory() -> None:
+    total = TaskFigures()
+    for transaction in range(50):
+        made_up = (Dropped(f"order {transaction}-{n} is odd", "p") for n in range(100))
+        total += TaskFigures(dropped=Counter([*made_up, Dropped("late", "p")]))
+    assert len(total.dropped) < 1100
+    assert total.dropped.total() == 50 * 101
+    assert sum(total.dropped_by_reason.values()) == 50 * 101
+
+
 def test_long_reasons_with_the_same_beginning_are_counted_together() -> None:
     long = "x" * 80
     figures = TaskFigures(dropped=Counter(Dropped(f"{long} {n}", "p") for n in range(3)))
