@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -82,9 +81,3 @@ def map_values_async(
     if settings.ordered is not True and settings.ordered != "key":
         raise TopologyError(f'{step} has ordered={settings.ordered!r}: give True or "key"')
     return MapValuesAsync(function, settings)
-
-
-def is_async(function: object) -> bool:
-    """Return whether calling something gives a coroutine."""
-    call = getattr(type(function), "__call__", None)  # noqa: B004
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,11 +10,14 @@ from typing import Any, ClassVar, Protocol
 from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.engine.builder import TopologyBuilder
+from kafka_pipeline.streams.engine.left_undone import is_async, never_run
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import StoreBuilder
 
 ANY_TOPIC = "*"
+_WITHOUT_VALUE = ("filter", "filter_not", "for_each", "peek", "split")
+"""How verbs end whose function returns neither a key nor a value."""
 
 
 class Operation(ABC):
@@ -289,11 +291,13 @@ class Graph:
 def call(function: object, verb: str, what: str, name: str | None = None) -> Any:
     """Return `function`; raise `TopologyError` if it cannot be called."""
     step = f'{verb} "{name}"' if name else verb
-    if inspect.iscoroutinefunction(function):
+    if not callable(function):
+        raise TopologyError(f"{step} takes {what}, not {function!r}")
+    if is_async(function):
         raise TopologyError(
             f"{step} takes {what}, not an async one: only map_values of a stream takes async "
             "functions"
         )
-    if callable(function):
-        return function
-    raise TopologyError(f"{step} takes {what}, not {function!r}")
+    if verb.endswith(_WITHOUT_VALUE) and (made := never_run(function)):
+        raise TopologyError(f"{step} takes {what}, not {made}: calling it runs nothing")
+    return function

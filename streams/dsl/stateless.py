@@ -11,6 +11,7 @@ from typing import Any
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
 from kafka_pipeline.streams.engine.either_way import EitherWay, MakeColumn, ReadsLazily
+from kafka_pipeline.streams.engine.left_undone import refuse_lost
 from kafka_pipeline.streams.engine.nodes import NamedPart
 from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.processor import ProcessorContext
@@ -235,20 +236,25 @@ class PeekPart(Part):
     """Calls the function for each record, and passes the records on."""
 
     def receive(self, record: Record) -> None:
-        self.function(record.key, record.value)
+        self.call(record.key, record.value)
         self.forward(record)
 
     def columns(self, batch: Batch) -> Batch:
         for key, value in zip(*_items(batch), strict=True):
-            self.function(key, value)
+            self.call(key, value)
         return batch
+
+    def call(self, key: Any, value: Any) -> None:
+        """Call the function."""
+        if (returned := self.function(key, value)) is not None:
+            refuse_lost(self.function, returned)
 
 
 class ForEachPart(PeekPart):
     """Calls the function for each record, and passes nothing on."""
 
     def receive(self, record: Record) -> None:
-        self.function(record.key, record.value)
+        self.call(record.key, record.value)
 
     def columns(self, batch: Batch) -> Batch:
         return super().columns(batch).head(0)

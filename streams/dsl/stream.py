@@ -8,7 +8,7 @@ from typing import Any, Generic, overload
 
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl import stateless
-from kafka_pipeline.streams.dsl.async_values import AsyncSettings, is_async, map_values_async
+from kafka_pipeline.streams.dsl.async_values import AsyncSettings, map_values_async
 from kafka_pipeline.streams.dsl.expression_calls import (
     OF_BOTH,
     OF_VALUE,
@@ -58,6 +58,7 @@ from kafka_pipeline.streams.dsl.topics import Repartition, WriteTopic
 from kafka_pipeline.streams.dsl.user_processors import Process, ProcessValues
 from kafka_pipeline.streams.dsl.windows import JoinWindows
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms
+from kafka_pipeline.streams.engine.left_undone import is_async
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.event_time.step_time import times_store
 from kafka_pipeline.streams.partitioning import StreamPartitioner

@@ -8,8 +8,9 @@ from typing import Any
 from uuid import UUID
 
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
+from kafka_pipeline.streams.engine.left_undone import refuse_lost
 from kafka_pipeline.streams.engine.nodes import Supplier
-from kafka_pipeline.streams.engine.running_node import init
+from kafka_pipeline.streams.engine.running_node import Receiver, check_methods, init
 from kafka_pipeline.streams.errors import SerializationError, StreamsError
 from kafka_pipeline.streams.processor import Processor, ProcessorContext
 from kafka_pipeline.streams.record import Batch, Record
@@ -65,6 +66,7 @@ def _keeping_keys(name: str, supplier: Supplier, key_serde: Serde[Any]) -> Proce
         raise StreamsError(
             f'step "{name}": process_values runs a Processor, not a {type(processor).__name__}'
         )
+    check_methods(name, processor)
     return KeyKeeper(name, processor, key_serde)
 
 
@@ -82,10 +84,12 @@ class KeyKeeper(Processor):
         init(self._inner, self._watched)
 
     def process(self, record: Record) -> None:
+        process: Receiver = self._inner.process
         self._watched.watch(record.key)
         self._watched.is_processing = True
         try:
-            self._inner.process(record)
+            if (returned := process(record)) is not None:
+                refuse_lost(process, returned)
         finally:
             self._watched.is_processing = False
 

@@ -238,7 +238,7 @@ class AsyncCalls:
         if isinstance(returned, Record):
             return (returned,)
         if isinstance(returned, list | tuple) and all(isinstance(r, Record) for r in returned):
-            return returned
+            return tuple(returned)  # a call may go on to use its list
         raise StreamsError(
             f'processor "{self.name}" returned a {type(returned).__name__}: return a Record, a '
             "list of them, or None"

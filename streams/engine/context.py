@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar, get_origin
+from threading import get_ident
+from typing import Any, NoReturn, Protocol, TypeVar, get_origin
 
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.streams.clocks import clocks_by_time
 from kafka_pipeline.streams.durations import Milliseconds
+from kafka_pipeline.streams.engine.left_undone import refuse_lost
 from kafka_pipeline.streams.engine.outputs import Dropped, Output
 from kafka_pipeline.streams.engine.running_node import RunningNode
 from kafka_pipeline.streams.engine.task_time import TaskTime
 from kafka_pipeline.streams.engine.time_limit import TimeLimit
-from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.errors import InvalidArgumentError, StreamsError
 from kafka_pipeline.streams.processor import RecordRejectedError
 from kafka_pipeline.streams.punctuation import Cancellable, PunctuationType, Punctuator
 from kafka_pipeline.streams.record import Batch, Record, items_of
@@ -39,7 +41,10 @@ class TaskView(Protocol):
     """The time of the punctuation, or of the first record of the batch."""
     outputs: list[Output]
     """The outputs of the nodes so far."""
+    thread: int
+    """Python's id of the thread that called the nodes last."""
 
+    def refuse_thread(self, node: str) -> NoReturn: ...
     def schedule(
         self, interval_ms: Milliseconds, punctuation_type: PunctuationType, callback: Punctuator
     ) -> Cancellable: ...
@@ -130,6 +135,8 @@ class RunningContext:
         return self._runtime.clock_ms()
 
     def forward(self, record: Record | Batch, child: str | None = None) -> None:
+        if get_ident() != self._runtime.thread:
+            self._runtime.refuse_thread(self._name)
         node = None if child is None else self._child(child)
         try:
             if node is None and record.__class__ is Record:
@@ -140,11 +147,13 @@ class RunningContext:
                 except TypeError:
                     pass
                 for receive in self._receivers:
-                    receive(record)
+                    if (returned := receive(record)) is not None:
+                        refuse_lost(receive, returned)
             elif isinstance(record, Record):
                 self._limit.require_column("the result", [record.timestamp])
                 for receive in self._receivers if node is None else (node.receive,):
-                    receive(record)
+                    if (returned := receive(record)) is not None:
+                        refuse_lost(receive, returned)
             elif isinstance(record, Batch):
                 self._limit.require_column("a result", record.timestamps)
                 # Children need not be ready for a batch without records.
@@ -183,6 +192,11 @@ class RunningContext:
         self._runtime.request_commit()
 
     def drop(self, reason: str) -> None:
+        if not isinstance(reason, str):
+            raise InvalidArgumentError(
+                f'"{self._name}" drops a record for a {type(reason).__name__}: give the reason as '
+                "a string"
+            )
         self._runtime.outputs.append(Dropped(reason, self._name))
 
     def get_state_store(self, name: str, kind: type[S] | None = None) -> Any:

@@ -295,6 +295,7 @@ class GroupTask:
         self._now_ms = now_ms
         all_here = ends_reached if all_here is None else all_here
         self._runtime.commit_requested = False
+        self._do("a call of user code", self._runtime.require_one_thread)
         if self._input_time is not None:
             for partition in self._time.partitions:
                 self._input_time.read_up_to(partition, self._read(partition, ends_reached))

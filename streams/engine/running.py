@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from kafka_pipeline.common.code.error_words import is_literal
 from kafka_pipeline.common.code.escapes import as_exception
-from kafka_pipeline.common.code.user_frames import place_of_definition
 from kafka_pipeline.common.errors import OwnError
 from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.common.record_batch import (
@@ -24,10 +22,11 @@ from kafka_pipeline.streams.clocks import with_clock, with_clocks
 from kafka_pipeline.streams.engine.accepted import Accepted
 from kafka_pipeline.streams.engine.async_calls import PendingCall
 from kafka_pipeline.streams.engine.either_way import EitherWay, MakeColumn, ReadsLazily
+from kafka_pipeline.streams.engine.left_undone import refuse_lost
 from kafka_pipeline.streams.engine.nodes import Sink, Source
 from kafka_pipeline.streams.engine.outputs import Dropped, Output, OutputColumns, OutputTopics
 from kafka_pipeline.streams.engine.running_async import RunningAsync
-from kafka_pipeline.streams.engine.running_node import RunningNode, check_methods
+from kafka_pipeline.streams.engine.running_node import BatchReceiver, RunningNode, check_methods
 from kafka_pipeline.streams.engine.sendable import sendable_headers
 from kafka_pipeline.streams.engine.task_time import TaskTime
 from kafka_pipeline.streams.errors import SerializationError, StreamsError, reworded
@@ -49,11 +48,6 @@ ConvertAll = Callable[[Column], list[Any]]
 DROPPED_BY_PARTITIONER = "partitioner"
 _NULL = type(None)
 _BYTES = frozenset((bytes, _NULL))
-_NEVER_RUN = (
-    (inspect.iscoroutinefunction, "a coroutine (async def)"),
-    (inspect.isgeneratorfunction, "a generator (yield)"),
-    (inspect.isasyncgenfunction, "an asynchronous generator"),
-)
 
 
 class RunningProcessor(RunningNode):
@@ -84,15 +78,6 @@ class RunningProcessor(RunningNode):
                 "Processor, BatchProcessor or AsyncProcessor"
             )
         check_methods(name, processor)
-        for method in ("init", "process", "close"):
-            found = getattr(processor, method)
-            for is_of, kind in _NEVER_RUN:
-                if is_of(found):
-                    raise StreamsError(
-                        f'processor "{name}": {method} of {type(processor).__name__} is '
-                        f"{kind}, and calling it runs nothing: make it a plain method, or the "
-                        f"class an AsyncProcessor{place_of_definition(found)}"
-                    )
 
     def _receive_each(self, batch: Batch) -> None:
         self._task_time.each(batch, self.receive)
@@ -105,13 +90,16 @@ class RunningProcessor(RunningNode):
 
     def _receive_columns(self, batch: Batch) -> None:
         # A processor of a user knows nothing of clocks: what it forwards gets those of this batch.
-        process, context = cast(BatchProcessor, self.processor).process, self.context
+        process: BatchReceiver = cast(BatchProcessor, self.processor).process
+        context = self.context
         if batch.clocks is None or context is None:
-            process(batch)
+            if (returned := process(batch)) is not None:
+                refuse_lost(process, returned)
             return
         context.given = batch
         try:
-            process(batch)
+            if (returned := process(batch)) is not None:
+                refuse_lost(process, returned)
         finally:
             context.given = None
 
@@ -212,9 +200,10 @@ class RunningSink(RunningNode):
             kinds = set(map(type, keys))
             is_known = given is not None and values is given.values
             is_sendable = kinds <= _BYTES and (is_known or _BYTES.issuperset(map(type, values)))
-        if is_sendable and values.__class__ is not list:
-            values = [*values]  # it is kept until it is sent, and rows may have columns, too
-        elif not is_sendable:
+        if is_sendable:
+            keys = _kept(keys, None if given is None else given.keys)
+            values = _kept(values, None if given is None else given.values)
+        else:
             keys = self._written("key", keys, self._write_keys)
             values = self._written("value", values, self._write_values)
             kinds = set(map(type, keys))
@@ -227,7 +216,7 @@ class RunningSink(RunningNode):
             or accepted.from_ms
             or given.largest_timestamp(0, len(given)) > accepted.until_ms
         ):
-            timestamps = items_of(timestamps)
+            timestamps = _kept(items_of(timestamps), None if given is None else given.timestamps)
             accepted.require_times(timestamps)
         if accepted.needs_key and _NULL in kinds:
             accepted.refuse_keyless()
@@ -416,6 +405,14 @@ def _converter(convert: Callable[[Any], Any], convert_all: ConvertAll | None) ->
         return [None if item is None else convert(item) for item in items]
 
     return converted
+
+
+def _kept(column: Column, given: Column | None) -> Column:
+    """Return a column that stays as it is until it is sent; `given` is the one that was read.
+
+    User code may go on to use a list that it has forwarded, and rows may have columns, too.
+    """
+    return column if column is given and column.__class__ is list else [*column]
 
 
 def _reader(serde: serdes.Serde[Any]) -> ConvertAll:

@@ -11,6 +11,7 @@ from kafka_pipeline.common.code.user_frames import place_of_definition
 from kafka_pipeline.streams.engine.async_calls import AsyncCalls
 from kafka_pipeline.streams.engine.call_mark import CallMark
 from kafka_pipeline.streams.engine.event_loop import EventLoop
+from kafka_pipeline.streams.engine.left_undone import refuse_lost
 from kafka_pipeline.streams.engine.running_node import RunningNode, check_methods, init
 from kafka_pipeline.streams.engine.time_limit import TimeLimit
 from kafka_pipeline.streams.errors import StreamsError
@@ -58,7 +59,8 @@ class RunningAsync(RunningNode):
         for record in records:
             self._limit.require_column("the result", [record.timestamp])
             for receive in self._receivers:
-                receive(record)
+                if (returned := receive(record)) is not None:
+                    refuse_lost(receive, returned)
 
     def close(self) -> None:
         self.calls.close()

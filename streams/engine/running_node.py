@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from kafka_pipeline.common.code.user_frames import place_of_definition
+from kafka_pipeline.streams.engine.left_undone import never_run
 from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.processor import AsyncProcessor, BatchProcessor, Processor
 from kafka_pipeline.streams.record import Batch, Record
 
-Receiver = Callable[[Record], None]
-BatchReceiver = Callable[[Batch], None]
+Receiver = Callable[[Record], object]
+"""Takes a record; `refuse_lost` checks what it returns."""
+BatchReceiver = Callable[[Batch], object]
 
 
 class RunningNode:
@@ -64,3 +66,23 @@ def check_methods(name: str, processor: Processor | BatchProcessor | AsyncProces
                 f"{method}({', '.join(arguments)}): {error}. Write {form}"
                 f"{place_of_definition(found)}"
             ) from None
+    _check_run(name, processor)
+
+
+def _check_run(name: str, processor: Processor | BatchProcessor | AsyncProcessor) -> None:
+    """Raise StreamsError for a method whose body no call would run."""
+    is_async = isinstance(processor, AsyncProcessor)
+    for method in ("init", "process", "close"):
+        found = getattr(processor, method)
+        made = never_run(found)
+        if not made or (is_async and inspect.iscoroutinefunction(found)):
+            continue
+        advice = (
+            "write it without yield"
+            if is_async
+            else "make it a plain method, or the class an AsyncProcessor"
+        )
+        raise StreamsError(
+            f'processor "{name}": {method} of {type(processor).__name__} is {made}, and calling it '
+            f"runs nothing: {advice}{place_of_definition(found)}"
+        )

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from math import inf
+from threading import get_ident
 from time import monotonic
-from typing import TypeGuard, TypeVar
+from typing import NoReturn, TypeGuard, TypeVar
 
 from kafka_pipeline.common.code.escapes import as_exception
+from kafka_pipeline.common.code.user_frames import place_of_definition
 from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.common.protocol.suspects import CallKind
 from kafka_pipeline.common.record_batch import RecordBatch
@@ -17,6 +19,7 @@ from kafka_pipeline.streams.clocks import NO_CLOCK
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.streams.engine.async_calls import PendingCall
 from kafka_pipeline.streams.engine.call_size import CallSize
+from kafka_pipeline.streams.engine.left_undone import never_run, refuse_lost
 from kafka_pipeline.streams.engine.mixed import MixedBatch, runs_of
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import Output
@@ -90,6 +93,10 @@ class GroupRuntime:
         self.time = UNKNOWN_TIME
         self.commit_requested = False
         """Whether a processor has asked for a commit; the caller resets it."""
+        self.thread = get_ident()
+        """Python's id of the thread that called the nodes last."""
+        self._of_other_thread: StreamsError | None = None
+        """What another thread was refused."""
         self._is_interrupted = False
         """Whether the caller has something to do after the record: a new punctuation by stream time
         may be due, or a processor asks for a commit."""
@@ -136,6 +143,7 @@ class GroupRuntime:
         some of the next records were rejected as a batch; the next calls then find out which of
         them is at fault. At least one record is processed.
         """
+        self.thread = get_ident()
         source, offsets = self.nodes.source(batch.topic), batch.offsets
         first, last = offsets[start], offsets[stop - 1]
         self.mark.set(CallKind.PROCESS, batch.topic, batch.partition, first, last)
@@ -200,6 +208,22 @@ class GroupRuntime:
         """Ask for a commit after the record that is being processed."""
         self.commit_requested = self._is_interrupted = True
 
+    def refuse_thread(self, node: str) -> NoReturn:
+        """Raise `StreamsError` for a node that forwards from a thread that is not the task's.
+
+        That thread may ignore it, so the next `require_one_thread` raises it, too.
+        """
+        self._of_other_thread = StreamsError(
+            f'"{node}" forwards from a thread of its own, which may lose records: forward from '
+            "process or from a punctuation"
+        )
+        raise self._of_other_thread
+
+    def require_one_thread(self) -> None:
+        """Raise `StreamsError` if a node was refused to forward from another thread."""
+        if self._of_other_thread is not None:
+            raise self._of_other_thread
+
     def punctuate(self, type_: PunctuationType, now: int) -> bool:
         """Call the punctuations of a type that are due at `now`; return whether any was.
 
@@ -227,6 +251,7 @@ class GroupRuntime:
             node.time_passed(time)
 
     def _without_record(self, kind: CallKind, action: Callable[[], T]) -> T:
+        self.thread = get_ident()
         self.batch, self.task_time.clock = None, NO_CLOCK
         self._called = ("", 0, 0, 0)
         for set_mark in self._set_marks:
@@ -251,6 +276,11 @@ class GroupRuntime:
             raise _wrong("a punctuation is of a PunctuationType, not", punctuation_type)
         if not callable(callback):
             raise _wrong("a punctuation calls a function with the time, not", callback)
+        if made := never_run(callback):
+            raise InvalidArgumentError(
+                f"a punctuation calls a plain function, not {made}: calling it runs nothing"
+                f"{place_of_definition(callback)}"
+            )
         if self.is_global:
             raise StreamsError(
                 "the processor of a global store cannot schedule: it belongs to no task"
@@ -261,6 +291,7 @@ class GroupRuntime:
 
     def close(self) -> None:
         """Close the processors, parents first. Raises the first error that one of them raised."""
+        self.thread = get_ident()
         self.mark.set(CallKind.CLOSE)
         try:
             self.nodes.close()
@@ -269,10 +300,11 @@ class GroupRuntime:
             for queue in self._queues.values():
                 queue.clear()
 
-    def _call(self, callback: Punctuator, time: int) -> None:
+    def _call(self, callback: Callable[[int], object], time: int) -> None:
         self.time = time
         self._call_began_s = monotonic()
-        callback(time)
+        if (returned := callback(time)) is not None:
+            refuse_lost(callback, returned)
 
     def process_mixed(self, turns: Sequence[Turn]) -> tuple[int, Exception | None]:
         """Process the first of these records, which are of several sources, as batches.
@@ -323,6 +355,7 @@ class GroupRuntime:
 
     def _mark_turns(self, turns: Sequence[Turn]) -> None:
         """Mark a call about one record, or about records of several partitions."""
+        self.thread = get_ident()
         batch, index = turns[0]
         if len(turns) > 1:
             self.mark.set(CallKind.PROCESS)
@@ -446,7 +479,8 @@ class GroupRuntime:
                     () if headers is None else headers[index] or (),
                 )
                 for receive in receivers:
-                    receive(record)
+                    if (returned := receive(record)) is not None:
+                        refuse_lost(receive, returned)
             except (EngineError, PipelineError):
                 raise
             except BaseException as raised:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from kafka_pipeline.streams.clocks import NO_CLOCK
+from kafka_pipeline.streams.engine.left_undone import refuse_lost
 from kafka_pipeline.streams.engine.record_queues import Partition
 from kafka_pipeline.streams.record import Batch, Record
 from kafka_pipeline.streams.timestamps import UNKNOWN_TIME
@@ -51,14 +52,16 @@ class TaskTime:
         """Return the partition time to commit, which covers the records before the position."""
         return self._processed[partition]
 
-    def each(self, batch: Batch, receive: Callable[[Record], None]) -> None:
+    def each(self, batch: Batch, receive: Callable[[Record], object]) -> None:
         """Pass the records of a batch on one by one, each with its clock."""
         if batch.clocks is None:
             for record in batch.records():
-                receive(record)
+                if (returned := receive(record)) is not None:
+                    refuse_lost(receive, returned)
             return
         for record, self.clock in zip(batch.records(), batch.clocks, strict=True):
-            receive(record)
+            if (returned := receive(record)) is not None:
+                refuse_lost(receive, returned)
         self.clock = NO_CLOCK
 
     def reach(self, time_ms: int) -> None:

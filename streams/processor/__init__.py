@@ -81,7 +81,8 @@ class ProcessorContext(Protocol[KForward, VForward]):
 
         When this returns, the children have processed it. Raises `StreamsError` for an unknown
         `child`, and whatever the children raise; leave their errors to the engine, which undoes
-        everything that the record did.
+        everything that the record did. Another thread than the one that calls the processor gets a
+        `StreamsError`, and its task FAILS.
         """
 
     def schedule(
@@ -89,7 +90,8 @@ class ProcessorContext(Protocol[KForward, VForward]):
     ) -> Cancellable:
         """Call `callback(time)` every `interval_ms`, 1 or more, until it is cancelled.
 
-        By stream time, the first call comes as soon as there is data, and each call comes right
+        A callback is a plain function, neither `async def` nor one with `yield`. By stream time,
+        the first call comes as soon as there is data, and each call comes right
         after the record that makes it due; a callback that `init` schedules keeps its rhythm when
         the task starts again. By wall-clock time, a call comes at most about 100 ms late. Missed
         intervals are not caught up. If `callback` raises, the task fails. Raises
@@ -102,7 +104,8 @@ class ProcessorContext(Protocol[KForward, VForward]):
     def drop(self, reason: str) -> None:
         """Count a record that is left out of the results, for a reason such as "late".
 
-        Metrics and statuses show the counts, and the log warns of them.
+        Metrics and statuses show the counts, and the log warns of them. Raises
+        `InvalidArgumentError` for a reason that is not a string.
         """
 
     @overload
@@ -129,10 +132,11 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
     anything; `Processor[str, int, str, float]` says what it forwards as well. `Processor` alone is
     a processor of anything.
 
-    An instance belongs to one task and is called by one thread, so it needs no locks. Everything
-    that it writes to stores and forwards for a record is in one transaction, and is undone if
-    `process` raises; `on_error` then decides about the record. So keep what must survive in
-    stores, not in attributes (KIP-28).
+    An instance belongs to one task and is called by one thread at a time, so it needs no locks.
+    Forward results: a record is rejected if `process` returns them. Everything that it writes to
+    stores and forwards for a record is in one transaction, and is undone if `process` raises;
+    `on_error` then decides about the record. So keep what must survive in stores, not in attributes
+    (KIP-28).
 
         class Balance(Processor):
             def init(self, context):
@@ -164,7 +168,8 @@ class BatchProcessor:
 
     Works like `Processor`, but if `process` raises, the whole batch is undone. Then its halves are
     processed, and so on, until it is clear which record is at fault. Splitting a batch must not
-    change the results: `process(a + b)` does the same as `process(a)` and then `process(b)`.
+    change the results: `process(a + b)` does the same as `process(a)` and then `process(b)`. Lists
+    that were forwarded may be used again for the next batch.
     """
 
     def init(self, context: ProcessorContext) -> None:

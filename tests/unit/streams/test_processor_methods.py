@@ -77,6 +77,27 @@ class NotAsync(AsyncProcessor):
         """Do nothing."""
 
 
+class GeneratesInit(AsyncProcessor):
+    def init(self, context: AsyncProcessorContext) -> Any:  # GeneratesInit
+        yield
+
+    async def process(self, record: Record) -> None:
+        """Do nothing."""
+
+
+class GeneratesClose(AsyncProcessor):
+    async def process(self, record: Record) -> None:
+        """Do nothing."""
+
+    async def close(self) -> Any:  # GeneratesClose
+        yield
+
+
+class GeneratesResults(AsyncProcessor):
+    async def process(self, record: Record) -> Any:  # GeneratesResults
+        yield record
+
+
 def line_of(mark: str) -> int:
     with open(__file__, encoding="utf-8") as lines:
         (line,) = (n for n, text in enumerate(lines, 1) if text.rstrip().endswith(f"# {mark}"))
@@ -141,6 +162,24 @@ def test_an_init_that_nothing_would_run_is_refused_with_its_place() -> None:
         'processor "P": init of AsyncInit is a coroutine (async def), and calling it runs nothing: '
         "make it a plain method, or the class an AsyncProcessor "
         f"({FILE}:{line_of('AsyncInit')} in init)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "processor", "made"),
+    [
+        ("init", GeneratesInit, "a generator (yield)"),
+        ("close", GeneratesClose, "an asynchronous generator"),
+        ("process", GeneratesResults, "an asynchronous generator"),
+    ],
+)
+def test_a_method_with_yield_of_an_async_processor_is_refused_with_its_place(
+    method: str, processor: type, made: str
+) -> None:
+    name = processor.__name__
+    assert refusal_of(processor) == (
+        f'processor "P": {method} of {name} is {made}, and calling it runs nothing: write it '
+        f"without yield ({FILE}:{line_of(name)} in {method})"
     )
 
 

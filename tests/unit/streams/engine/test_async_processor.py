@@ -302,6 +302,22 @@ def test_what_a_call_returns_is_forwarded(returned: Any, expected: list[bytes]) 
         assert [record.value for record in output.read_records()] == expected
 
 
+def test_a_list_that_was_returned_may_be_used_for_the_next_call() -> None:
+    class Reusing(AsyncProcessor):
+        def __init__(self) -> None:
+            self.results: list[Record] = []
+
+        async def process(self, record: Record) -> list[Record]:
+            self.results.clear()
+            self.results.append(record)
+            return self.results
+
+    task = Tasks(group(Reusing), FAIL)
+    found = [value for _, _, value, _ in task.run(batch([b"1", b"2", b"3"]))]
+    assert found == [b"1", b"2", b"3"]
+    task.task.close()
+
+
 def of(supplier: Callable[[], Any]) -> Any:
     builder = TopologyBuilder()
     builder.add_source("source", "in")

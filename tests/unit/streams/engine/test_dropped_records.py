@@ -21,7 +21,7 @@ from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import Dropped, described
 from kafka_pipeline.streams.stores import StoreBuilder, Window, Windowed
 from kafka_pipeline.testing import TopologyTestDriver
-from tests.unit.streams.nodes import Each, Tasks, batch, calling
+from tests.unit.streams.nodes import Each, Nodes, Tasks, batch, calling, chain
 
 SKIP = GroupSettings(on_error=OnError.SKIP)
 LATEST = 10_000_000
@@ -91,6 +91,17 @@ def test_the_driver_tells_reasons_and_the_sum() -> None:
             source.pipe_input(b"k", b"v", timestamp=timestamp)
         assert driver.dropped_records == {"invalid timestamp": 1, "partitioner": 2}
         assert driver.metrics["dropped_records_total"] == 3
+
+
+@pytest.mark.parametrize("reason", [None, ["late"], ValueError("late")])
+def test_a_reason_that_is_no_string_rejects_the_record(reason: Any) -> None:
+    def process(context: ProcessorContext, record: Record) -> None:
+        context.drop(reason)
+
+    nodes = Nodes(chain(calling(process)))
+    (rejected,) = nodes.process(batch([b"a"]))
+    kind = type(reason).__name__
+    assert str(rejected.error) == f'"0" drops a record for a {kind}: give the reason as a string'
 
 
 def test_places_of_one_reason_are_told_apart() -> None:

@@ -23,6 +23,7 @@ from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.common.record_batch import KafkaHeaders
 from kafka_pipeline.common.topics import TopicLimits
 from kafka_pipeline.streams.builtin.forward import ForwardProcessor
+from kafka_pipeline.streams.engine.outputs import OutputColumns
 from tests.unit.streams.nodes import (
     SEEN,
     CountSeen,
@@ -142,6 +143,38 @@ def test_columns_of_different_lengths_reject_the_record() -> None:
         "the columns of a batch differ in length: 1 key, 0 values, 1 timestamp, 1 header"
     )
     assert nodes.sent == []
+
+
+@pytest.mark.parametrize("serde", [serdes.bytes, serdes.string], ids=lambda serde: serde.name)
+def test_lists_that_were_forwarded_may_be_used_for_the_next_batch(serde: Any) -> None:
+    """What was forwarded waits in the task until the producer takes it."""
+
+    class Reusing(BatchProcessor):
+        def __init__(self) -> None:
+            self.keys: list[Any] = []
+            self.values: list[Any] = []
+            self.times: list[int] = []
+
+        def process(self, batch: Batch) -> None:
+            self.keys += batch.keys
+            self.values += batch.values
+            self.times += batch.timestamps
+            self.context.forward(Batch(self.keys, self.values, self.times))
+            for column in (self.keys, self.values, self.times):
+                column.clear()
+
+    builder = TopologyBuilder()
+    builder.add_source("source", "in", key_serde=serde, value_serde=serde)
+    builder.add_processor("p", Reusing, "source")
+    builder.add_sink("sink", "out", "p", key_serde=serde, value_serde=serde)
+    nodes = Nodes(builder.build().groups[0])
+    nodes.process(batch([b"1", b"2"], keys=[b"a", b"b"], timestamps=[1, 2]))
+    nodes.process(batch([b"3", b"4"], keys=[b"c", b"d"], timestamps=[3, 4]))
+    first, second = nodes.runtime.outputs
+    assert isinstance(first, OutputColumns)
+    assert isinstance(second, OutputColumns)
+    assert (first.keys, first.values, first.timestamps) == ([b"a", b"b"], [b"1", b"2"], [1, 2])
+    assert (second.keys, second.values, second.timestamps) == ([b"c", b"d"], [b"3", b"4"], [3, 4])
 
 
 def test_more_values_than_records_are_refused() -> None:
