@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 from types import FrameType
@@ -11,6 +12,9 @@ def main() -> None:
     """Run the command that the process arguments name."""
     # Imported late: this takes a while, and Ctrl-C meanwhile ends the process without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # A terminal whose encoding lacks a character gets an escape, as it does on stderr anyway.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     from kafka_pipeline.admin.app import app_for
     from kafka_pipeline.common.process.cli import INTERRUPTED_EXIT_CODE
 

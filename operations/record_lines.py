@@ -95,6 +95,10 @@ class RecordLines:
         names the line.
         """
         try:
+            line.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"line {number}: it is not UTF-8") from error
+        try:
             data = json.loads(line, parse_float=exact_decimal, parse_int=exact_integer)
             unknown = [] if not isinstance(data, dict) else sorted(data.keys() - {*_FIELDS})
             if unknown:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
 
 
 def parse_time(text: str) -> int:
@@ -16,12 +19,12 @@ def parse_time(text: str) -> int:
         raise ValueError(f'"{text}" is not a time, such as 2026-11-23T18:00:00') from error
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)
-    return int(found.timestamp() * 1000)
+    return (found - _EPOCH) // _MS
 
 
 def shown_time(ms: int) -> str:
-    """Return a time in ms since the epoch in ISO 8601, in UTC; ms if it is after the year 9999."""
+    """Return a time in ms since the epoch in ISO 8601, in UTC; ms outside the years 1 to 9999."""
     try:
-        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
+        return (_EPOCH + ms * _MS).isoformat(timespec="milliseconds")
+    except OverflowError:
         return f"{ms} ms"

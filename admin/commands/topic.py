@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -255,6 +256,8 @@ def write(config: ConfigPath, topic: Topic, key: Key = "string", value: Value = 
     """
     records = _records(config, topic, key, value)
     written = 0
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # a wrong line is refused with its number
     try:
         for total in records.write(sys.stdin):
             written = total

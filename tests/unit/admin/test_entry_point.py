@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -51,6 +53,18 @@ def test_ctrl_c_while_the_command_is_imported_has_no_traceback(
         main()
     assert ended.value.args == (INTERRUPTED_EXIT_CODE,)
     assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+
+
+def test_what_an_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command ended with a traceback in the middle of its output."""
+    written = io.BytesIO()
+    with io.TextIOWrapper(written, encoding="latin-1", write_through=True) as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        monkeypatch.setattr(
+            "kafka_pipeline.admin.app.app_for", lambda _: lambda: print("\xfc\u6771")
+        )
+        main()
+        assert written.getvalue() == b"\xfc\\u6771\n"
 
 
 def test_help_says_of_each_command_what_the_command_says() -> None:

@@ -77,6 +77,7 @@ def test_a_line_needs_only_what_it_has() -> None:
     ("line", "problem"),
     [
         ("x", "Expecting value: line 1 column 1 (char 0)"),
+        ('{"value": "\udcff"}', "it is not UTF-8"),
         ("[]", "the record: Expected `object`, got `array`"),
         (
             '{"valeu": "x"}',
