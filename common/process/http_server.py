@@ -1,4 +1,4 @@
-"""Serves pages of a daemon over HTTP: GET only, on threads of their own."""
+"""Serves pages of a daemon over HTTP: GET and HEAD only, on threads of their own."""
 
 from __future__ import annotations
 
@@ -75,13 +75,20 @@ def _listen(host: str, port: int, answer: Answer) -> ThreadingHTTPServer:
         timeout = REQUEST_TIMEOUT_S
 
         def do_GET(self) -> None:
+            self._reply()
+
+        def do_HEAD(self) -> None:
+            self._reply(with_body=False)
+
+        def _reply(self, *, with_body: bool = True) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
             page = _page_or_error(answer, self.path, headers)
             self.send_response(page.status)
             self.send_header("Content-Type", page.content_type)
             self.send_header("Content-Length", str(len(page.body)))
             self.end_headers()
-            self.wfile.write(page.body)
+            if with_body:
+                self.wfile.write(page.body)
 
         def log_message(self, format: str, *args: Any) -> None:
             """Log nothing: a scrape every few seconds is not news."""

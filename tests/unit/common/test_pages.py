@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,17 @@ def daemon() -> Iterator[Daemon]:
     made = Daemon()
     yield made
     made.pages.close()
+
+
+@pytest.mark.parametrize(("path", "status"), [("/healthz", 200), ("/readyz", 503)])
+def test_head_has_the_status_and_no_body(daemon: Daemon, path: str, status: int) -> None:
+    """Some supervisors and load balancers ask so; the answer was 501."""
+    with socket.create_connection(("127.0.0.1", daemon.pages.port), timeout=10) as sender:
+        sender.sendall(f"HEAD {path} HTTP/1.0\r\n\r\n".encode())
+        head, _, body = b"".join(iter(partial(sender.recv, 4096), b"")).partition(b"\r\n\r\n")
+    assert head.split()[1] == str(status).encode()
+    assert b"\r\nContent-Length: " in head
+    assert body == b""
 
 
 def test_a_daemon_that_starts_lives_but_is_not_ready(daemon: Daemon) -> None:
