@@ -14,6 +14,7 @@ from kafka_pipeline.console.access import Access
 from kafka_pipeline.console.assets import INDEX, Asset
 from kafka_pipeline.console.guard import RequestGuard
 from kafka_pipeline.console.hub import Hub
+from kafka_pipeline.console.views.views import PROCESSOR
 
 _JSON = "application/json"
 _KEEP_ALIVE_S = 15.0
@@ -30,7 +31,7 @@ def application(
 
     async def live(request: Request) -> Response:
         view = request.query_params.get("view", "")
-        if hub.view(view) is None:
+        if hub.view(view) is None and not view.startswith(PROCESSOR):
             return _missing(f"there is no view {view!r}")
         if not hub.join():
             reason = "too many browsers listen: close some pages of the console"
@@ -66,12 +67,15 @@ def _missing(reason: str) -> Response:
 class LiveView(StreamingResponse):
     """Sends a view to one listener whenever there is a new snapshot.
 
-    A slow listener skips snapshots. The stream ends if the view no longer exists, such as that of a
-    processor that was removed from the pipeline.
+    A slow listener skips snapshots. The stream ends with the event `gone` if there is no such view,
+    as of a processor that was removed from the pipeline: browsers do not show the status of a
+    stream to their pages.
     """
 
     def __init__(self, hub: Hub, view: str) -> None:
-        super().__init__(_events(hub, view), media_type="text/event-stream")
+        # Otherwise, nginx would keep events until a buffer is full.
+        headers = {"X-Accel-Buffering": "no"}
+        super().__init__(_events(hub, view), headers=headers, media_type="text/event-stream")
         self._hub = hub
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -136,9 +136,11 @@ def _require_few(topics: DeadLetterTopics, wanted: Wanted) -> None:
 def _shortened(record: dict[str, Any]) -> dict[str, Any]:
     """Return a record whose keys and values are text of a limited length, or null.
 
-    Numbers are text too, since browsers would round large ones.
+    Numbers are text too, since browsers would round large ones. Half of a surrogate pair, which
+    JSON may have, is escaped: it has no UTF-8.
     """
     for name in ("key", "value"):
         if record[name] is not None:
-            record[name] = shorten(text_of(record[name]), _LONGEST_TEXT)
+            text = shorten(text_of(record[name]), _LONGEST_TEXT)
+            record[name] = text.encode(errors="backslashreplace").decode()
     return record

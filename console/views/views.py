@@ -403,7 +403,8 @@ VIEWS: Mapping[str, Callable[[Snapshot], dict[str, Any]]] = {
     "rates": rates,
     "topics": topics,
 }
-_PROCESSOR = "processors/"
+PROCESSOR = "processors/"
+"""The prefix of the view of a processor, which is followed by its id."""
 
 
 def encode(snapshot: Snapshot, view: str) -> bytes | None:
@@ -415,8 +416,8 @@ def encode(snapshot: Snapshot, view: str) -> bytes | None:
     found: dict[str, Any] | None = None
     if view in VIEWS:
         found = VIEWS[view](snapshot)
-    elif view.startswith(_PROCESSOR):
-        found = processor(snapshot, view.removeprefix(_PROCESSOR))
+    elif view.startswith(PROCESSOR):
+        found = processor(snapshot, view.removeprefix(PROCESSOR))
     if found is None:
         return None
     body = {"summary": summary(snapshot), **found}

@@ -171,6 +171,20 @@ def test_live_view_is_sent_again_with_each_snapshot(console: ConsoleServer) -> N
     assert numbers == [numbers[0], numbers[0] + 1, numbers[0] + 2]
 
 
+def test_a_live_view_is_not_kept_back_by_a_proxy(console: ConsoleServer) -> None:
+    with closing(connected(console)) as connection:
+        connection.request("GET", "/api/live?view=summary")
+        assert connection.getresponse().headers["X-Accel-Buffering"] == "no"
+
+
+def test_the_live_view_of_a_processor_that_is_not_there_ends_at_once(
+    console: ConsoleServer,
+) -> None:
+    """A page sees no status of a stream, and asked again without end."""
+    answer, body = ask(console, "/api/live?view=processors/Nobody")
+    assert (answer.status, body) == (200, b"event: gone\ndata: {}\n\n")
+
+
 @pytest.mark.parametrize("path", ["/api/live", "/api/live?view=nothing"])
 def test_there_is_no_live_view_of_anything_else(console: ConsoleServer, path: str) -> None:
     answer, _ = ask(console, path)

@@ -148,6 +148,27 @@ def test_keys_and_values_are_text_as_browsers_round_numbers(job: KafkaJob, serde
     assert values(found) == ["1", "2"]
 
 
+class HalfAPair(FakeRecords):
+    """A topic of one record, whose JSON has half of a surrogate pair."""
+
+    def read(
+        self, start: Start, partitions: Sequence[int], *, most: int | None
+    ) -> Iterator[tuple[RecordBatch, int]]:
+        del start, partitions, most
+        value = rb'{"a": "\ud800"}'
+        yield RecordBatch("orders", 0, [None], [value], [1], [0], None), 0
+
+
+def test_half_of_a_surrogate_pair_is_escaped(
+    job: KafkaJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No UTF-8 has it: the answer with all records of the page failed."""
+    monkeypatch.setattr(kafka_job, "TopicRecords", HalfAPair)
+    found = job.records(RecordQuery("orders", Earliest(), 1, value="json"))
+    assert values(found) == [r'{"a": "\ud800"}']
+    assert json.dumps(found, ensure_ascii=False).encode()
+
+
 @pytest.mark.parametrize("topic", ["heartbeat_topic_shop", "other", ""])
 def test_only_topics_of_the_pipeline_are_shown(job: KafkaJob, topic: str) -> None:
     with pytest.raises(ConfigError, match="the job has no topic"):
