@@ -10,6 +10,8 @@ const body = document.getElementById("act-body");
 const yes = document.getElementById("act-yes");
 const no = document.getElementById("act-no");
 let onYes = () => {};
+// Counts the questions: an answer that comes after the next one was asked is not shown.
+let number = 0;
 
 const WORDS = { pause: "Pause", resume: "Resume", restart: "Restart", redrive: "Redrive", purge: "Purge" };
 const letters = (number) => `${count(number)} dead ${number === 1 ? "letter" : "letters"}`;
@@ -20,8 +22,8 @@ const WOULD = {
   pause: (found) => `${tasks(found.tasks)} of ${found.processors.join(", ")} commit what they have done, and stop until they are resumed. What comes in waits in Kafka.`,
   resume: (found) => `${tasks(found.tasks)} of ${found.processors.join(", ")} go on where they stopped.`,
   restart: (found) => `${tasks(found.tasks)} of ${found.processors.join(", ")} start again, FAILED ones too.`,
-  redrive: (found) => `${letters(found.count)} (${shares(found)}) go back to the topics and partitions that their records came from. All readers of such a topic get the records again.`,
-  purge: (found) => `${letters(found.count)} (${shares(found)}) are forgotten for good, and cannot be redriven afterwards.`,
+  redrive: (found, ids) => `${letters(found.count)} (${which(found, ids)}) go back to the topics and partitions that their records came from. All readers of such a topic get the records again.`,
+  purge: (found, ids) => `${letters(found.count)} (${which(found, ids)}) are forgotten for good, and cannot be redriven afterwards.`,
 };
 const DONE = {
   pause: () => "The JobManager pauses them now.",
@@ -31,8 +33,9 @@ const DONE = {
   purge: (found) => `${letters(found.count)} purged.`,
 };
 
-const shares = (found) =>
-  Object.entries(found.by_processor).map(([id, number]) => `${count(number)} of ${id}`).join(", ");
+// The ids that were chosen: the list may have moved under the mouse.
+const which = (found, ids) => ids?.join(", ")
+  ?? Object.entries(found.by_processor).map(([id, number]) => `${count(number)} of ${id}`).join(", ");
 
 // All buttons of actions, wherever they are: pages are changed rather than made again.
 document.addEventListener("click", (event) => {
@@ -42,18 +45,17 @@ document.addEventListener("click", (event) => {
 
 async function act(action, asked) {
   if (!(await signIn())) return;
-  open(`${WORDS[action]}?`, "Looking what that would do…");
-  let found = await ask(`api/actions/${action}`, { ...asked, dry_run: true });
-  if (found.status === 401) {
+  let found = await lookFirst(action, asked);
+  if (found?.status === 401) {
     dialog.close();
     if (!(await signIn(found.data.error))) return;
-    open(`${WORDS[action]}?`, "Looking what that would do…");
-    found = await ask(`api/actions/${action}`, { ...asked, dry_run: true });
+    found = await lookFirst(action, asked);
   }
+  if (found === null) return;
   if (!found.ok) return said(found.data.error, true);
   const { before } = found.data;
   if (before !== undefined && found.data.count === 0) return said("There is no such dead letter any more.");
-  show(body, el("p", null, WOULD[action](found.data)));
+  show(body, el("p", null, WOULD[action](found.data, asked.ids)));
   yes.hidden = false;
   yes.textContent = WORDS[action];
   yes.className = action === "purge" ? "danger" : "main";
@@ -62,11 +64,21 @@ async function act(action, asked) {
   onYes = () => carryOut(action, { ...asked, confirmed: true, ...(before === undefined ? {} : { before }) });
 }
 
+// Returns the answer to a dry run; null if somebody has closed the dialog meanwhile.
+async function lookFirst(action, asked) {
+  number += 1;
+  const mine = number;
+  open(`${WORDS[action]}?`, "Looking what that would do…");
+  const found = await ask(`api/actions/${action}`, { ...asked, dry_run: true });
+  return mine === number && dialog.open ? found : null;
+}
+
 async function carryOut(action, asked) {
+  const mine = number;
   title.textContent = WORDS[action];
   said("Working…");
   const found = await ask(`api/actions/${action}`, asked);
-  said(found.ok ? DONE[action](found.data) : found.data.error, !found.ok);
+  if (mine === number) said(found.ok ? DONE[action](found.data) : found.data.error, !found.ok);
   document.dispatchEvent(new CustomEvent("acted"));
 }
 

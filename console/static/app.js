@@ -3,7 +3,7 @@
 import "./act.js";
 import { openDrawer } from "./drawer.js";
 import { el, show } from "./dom.js";
-import { badge, brief, count, oldest, stateLook, time } from "./format.js";
+import { badge, brief, count, oldest, stateLook, when } from "./format.js";
 import { letterContent } from "./letter.js";
 import { follow } from "./live.js";
 import { graphPage } from "./pages/graph.js";
@@ -37,14 +37,23 @@ const PAGES = {
 const CONTENTS = new Set(["records", "state"]);
 
 const main = document.getElementById("page");
-const connection = document.getElementById("connection");
+const connections = document.querySelectorAll(".connection");
 let shown = null;
 let leave = () => {};
 let last = null;
 
 function route() {
   const [page, id] = location.hash.replace(/^#\//, "").split("/");
-  return { page: page in PAGES ? page : "graph", id: id ? decodeURIComponent(id) : null };
+  return { page: Object.hasOwn(PAGES, page) ? page : "graph", id: id ? decoded(id) : null };
+}
+
+// Somebody may have typed the address, with a "%" that means itself.
+function decoded(id) {
+  try {
+    return decodeURIComponent(id);
+  } catch {
+    return id;
+  }
 }
 
 function navigate() {
@@ -80,9 +89,11 @@ function nav(page) {
 }
 
 function said(state) {
-  connection.className = state === "live" ? "" : "lost";
-  const since = last ? ` This is the state of ${time(last.summary.at_ms)}.` : "";
-  connection.textContent = state === "live" ? "" : `No connection to the JobManager.${since} Trying again…`;
+  const since = last ? ` This is the state of ${when(last.summary.at_ms)}.` : "";
+  for (const connection of connections) {
+    connection.classList.toggle("lost", state !== "live");
+    connection.textContent = state === "live" ? "" : `No connection to the JobManager.${since} Trying again…`;
+  }
 }
 
 function header(summary, page) {

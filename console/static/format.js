@@ -36,12 +36,23 @@ export function oldest({ lag, oldest_waiting_ms: age }) {
 
 export const time = (ms) => clock.format(ms);
 
-export const moment = (ms) => calendar.format(ms);
-
 // Browsers' calendar ends there.
 const LAST_MS = 8.64e15;
+// What Kafka has for a record without a time.
+const NO_TIME = -1;
 
-export const instant = (ms) => (Math.abs(ms) > LAST_MS ? count(ms) : moment(ms));
+// A time of a record may be anything that its producer has written.
+export function moment(ms) {
+  if (ms === NO_TIME) return UNKNOWN;
+  if (Math.abs(ms) > LAST_MS) return count(ms);
+  const rest = ((ms % 1000) + 1000) % 1000;
+  return rest === 0 ? calendar.format(ms) : `${calendar.format(ms)}.${String(rest).padStart(3, "0")}`;
+}
+
+export const isToday = (ms) => new Date(ms).toDateString() === new Date().toDateString();
+
+// As short as possible: the time of today, or also the day.
+export const when = (ms) => (isToday(ms) ? time(ms) : calendar.format(ms));
 
 const WORDS = {
   RUNNING: ["good", "●", "running"],

@@ -14,7 +14,7 @@ export function processorContent(id) {
     id: `processor ${id}`,
     title: id,
     begin: (body) => follow(`processors/${id}`, (data) => render(body, data), (state) => {
-      if (state === "gone") show(body, el("p", { class: "notice" }, "The pipeline does not have this processor any more."));
+      if (state === "gone") show(body, el("p", { class: "notice" }, "The pipeline does not have this processor."));
     }),
   };
 }

@@ -56,8 +56,14 @@ export function signIn(reason = "") {
 
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
+  const token = field.value.trim();
+  if (!/^[!-~]+$/.test(token)) {
+    // Such a header cannot be sent at all.
+    problem.textContent = "A token has ASCII characters only, without spaces.";
+    return;
+  }
   problem.textContent = "Looking…";
-  sessionStorage.setItem(KEY, field.value.trim());
+  sessionStorage.setItem(KEY, token);
   const answer = await ask("api/sign_in", {});
   if (answer.ok) {
     look();

@@ -2,7 +2,7 @@
 
 import { Chart } from "../chart.js";
 import { el, show } from "../dom.js";
-import { brief, time } from "../format.js";
+import { brief, when } from "../format.js";
 import { table } from "../table.js";
 
 const CHARTS_MS = 5000;
@@ -21,19 +21,21 @@ export function historyPage(main) {
   const inLag = new Chart("Lag in records", brief);
   const charts = el("div", { class: "charts", "data-own": true }, inRate.element, inLag.element);
   let timer = null;
+  let ended = false;
 
   async function update() {
     try {
       const answer = await fetch("api/rates");
       if (answer.ok) {
         const data = await answer.json();
+        if (ended) return;
         inRate.update(data.times_ms, data.processors, "rate_in");
         inLag.update(data.times_ms, data.processors, "lag");
       }
     } catch {
       // The line above the page says that there is no connection.
     }
-    timer = setTimeout(update, CHARTS_MS);
+    if (!ended) timer = setTimeout(update, CHARTS_MS);
   }
 
   return {
@@ -48,6 +50,7 @@ export function historyPage(main) {
       }
     },
     close() {
+      ended = true;
       clearTimeout(timer);
       inRate.close();
       inLag.close();
@@ -56,7 +59,7 @@ export function historyPage(main) {
 }
 
 const COLUMNS = [
-  ["Time", (event) => time(event.at_ms)],
+  ["Time", (event) => when(event.at_ms)],
   ["About", (event) => el("span", { class: event.needs_care ? "badge bad" : "badge idle" },
     event.needs_care ? "! " : "", KINDS[event.kind])],
   ["What", (event) => event.text, "text"],

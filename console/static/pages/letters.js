@@ -2,7 +2,7 @@
 
 import { el, show } from "../dom.js";
 import { count, moment, processorLink } from "../format.js";
-import { field, form, option } from "../form.js";
+import { field, form, option, timeInput } from "../form.js";
 import { actionButton, ask } from "../session.js";
 import { table } from "../table.js";
 
@@ -12,8 +12,8 @@ const ANY = "";
 export function lettersPage(main) {
   const processor = el("select", null, option(ANY, "all"));
   const reason = el("input", { type: "search", placeholder: "part of the reason or error" });
-  const since = el("input", { type: "datetime-local", step: 1 });
-  const until = el("input", { type: "datetime-local", step: 1 });
+  const since = timeInput();
+  const until = timeInput();
   const handled = el("input", { type: "checkbox" });
   const filter = form("Filter", update,
     field("Processor", processor), field("Reason", reason), field("From", since), field("Until", until),

@@ -1,7 +1,7 @@
 // What is on its way: restores, starts, standbys, and the latest moves of tasks.
 
 import { el, show } from "../dom.js";
-import { UNKNOWN, badge, count, duration, processorLink, time } from "../format.js";
+import { UNKNOWN, badge, count, duration, processorLink, when } from "../format.js";
 import { table } from "../table.js";
 
 const TASK = ["Task", (task) => processorLink(task.processor, task.id)];
@@ -28,7 +28,7 @@ export function movesPage(main) {
           ["Lag", (task) => count(task.lag), "number"],
         ], data.standbys, "There are no standbys.")),
         section("Latest moves", table("Moves of tasks, the latest first", [
-          ["Time", (event) => time(event.at_ms)],
+          ["Time", (event) => when(event.at_ms)],
           ["What", (event) => event.text, "text"],
           ["Tasks", (event) => event.tasks.join(", "), "text"],
         ], data.moves, "No task has moved since this JobManager started.")));

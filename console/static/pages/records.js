@@ -2,7 +2,7 @@
 
 import { el, show } from "../dom.js";
 import { UNKNOWN, moment } from "../format.js";
-import { field, form, option } from "../form.js";
+import { field, form, option, timeInput } from "../form.js";
 import { ask, mayRead, signIn } from "../session.js";
 import { table } from "../table.js";
 
@@ -15,7 +15,7 @@ export function recordsPage(main) {
   const start = el("select", null, option("last", "the last"), option("first", "the first"),
     option("offset", "from an offset"), option("time", "from a time"));
   const place = el("input", { type: "number", min: 0 });
-  const time = el("input", { type: "datetime-local", step: 1 });
+  const time = timeInput();
   const limit = el("input", { type: "number", min: 1, max: MOST, value: DEFAULT_LIMIT });
   const key = el("select", null);
   const value = el("select", null);

@@ -2,7 +2,7 @@
 
 import { el, show, svg } from "../dom.js";
 import { arcClass, arcLegend, arcLine, arcTitle, frame, place, processorBox, shorten, topicOf, LETTER_PX } from "../drawing.js";
-import { UNKNOWN, brief, count, duration, instant, moment, rate, stateLook } from "../format.js";
+import { UNKNOWN, brief, count, duration, moment, rate, stateLook } from "../format.js";
 import { ask, isSignedIn, mayRead, signIn } from "../session.js";
 import { table } from "../table.js";
 
@@ -210,7 +210,7 @@ const EXAMPLES = [
 function result(its) {
   if (its === null) return el("span", { class: "quiet" }, "none");
   return [
-    el("span", { class: "quiet" }, `${its.partition}@${its.offset}, ${instant(its.timestamp_ms)}`),
+    el("span", { class: "quiet" }, `${its.partition}@${its.offset}, ${moment(its.timestamp_ms)}`),
     its.value === undefined ? null : el("code", null, its.value),
   ];
 }

@@ -1,8 +1,8 @@
 // The state of the job's tasks, for those who have the token: a key, or entries of a partition.
 
 import { el, show } from "../dom.js";
-import { count, instant } from "../format.js";
-import { field, form, option } from "../form.js";
+import { count, moment } from "../format.js";
+import { field, form, option, timeInput } from "../form.js";
 import { ask, isSignedIn, mayRead, signIn } from "../session.js";
 import { table } from "../table.js";
 
@@ -17,9 +17,9 @@ export function statePage(main) {
   const prefix = el("input", { type: "search" });
   const first = el("input", { type: "search" });
   const last = el("input", { type: "search" });
-  const from = el("input", { type: "datetime-local", step: 1 });
-  const to = el("input", { type: "datetime-local", step: 1 });
-  const asOf = el("input", { type: "datetime-local", step: 1 });
+  const from = timeInput();
+  const to = timeInput();
+  const asOf = timeInput();
   const hex = el("input", { type: "checkbox" });
   const fields = {
     key: field("Key", key), partition: field("Partition", partition),
@@ -171,9 +171,9 @@ const ENTRIES = {
 };
 
 function when(row) {
-  if (row.window) return `${instant(row.window.start_ms)} to ${instant(row.window.end_ms)}`;
+  if (row.window) return `${moment(row.window.start_ms)} to ${moment(row.window.end_ms)}`;
   if (row.valid_from_ms !== undefined) {
-    return `from ${instant(row.valid_from_ms)}${row.valid_to_ms === null ? "" : ` to ${instant(row.valid_to_ms)}`}`;
+    return `from ${moment(row.valid_from_ms)}${row.valid_to_ms === null ? "" : ` to ${moment(row.valid_to_ms)}`}`;
   }
-  return row.timestamp_ms >= 0 ? instant(row.timestamp_ms) : "";
+  return row.timestamp_ms >= 0 ? moment(row.timestamp_ms) : "";
 }

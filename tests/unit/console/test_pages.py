@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +16,12 @@ from kafka_pipeline.common.pipelines.specs import ForwardSpec
 from kafka_pipeline.common.protocol.key_warnings import KeyProblem, KeyWarning
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.console.job import Job
 from kafka_pipeline.console.server import ConsoleServer
 from kafka_pipeline.console.views.snapshot import Snapshot
 from kafka_pipeline.operations.rehearsal.publication import Phase
-from tests.browser import WAIT_MS, Scheme, browser, needs_chromium, open_page
+from tests.browser import WAIT_MS, Scheme, needs_chromium, open_page
 from tests.console_job import FakeJob, dead_letter
+from tests.console_page import TOKEN, served, sign_in
 from tests.console_rehearsal import rehearsed
 from tests.console_sample import START_MS, SampleJob, config, processors
 from tests.console_state import COUNTS, FakeState, answered
@@ -41,36 +40,9 @@ PAGES = {
     "rehearsal": "Rehearsal",
     "history": "History",
 }
-TOKEN = "a-token-of-the-tests-1"
 HOSTILE = "<img src=x onerror=window.broken=1><script>window.broken=1</script>&amp;\"'"
 FAILED = TaskId("Audit", 3)
 RESTORING = TaskId("Cities", 1)
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("console") / "token"
-    file.write_text(TOKEN)
-    file.chmod(0o600)
-    return file
-
-
-@contextmanager
-def served(next_snapshot: Callable[[], Snapshot], job: Job, token_file: Path) -> Iterator[str]:
-    """Serve a console with actions and records; yield its address."""
-    settings = replace(config(), console_token_file=token_file, console_records=True)
-    server = ConsoleServer(settings, next_snapshot, job)
-    server.start()
-    try:
-        yield server.address
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -230,14 +202,6 @@ def test_a_page_of_another_site_can_neither_embed_the_console_nor_read_nor_act(
         assert embedded.locator("#job").count() == 0
         page.close()
     assert fake.asked == []
-
-
-def sign_in(page: Page) -> None:
-    page.get_by_role("button", name="Sign in to act").click()
-    dialog = page.get_by_role("dialog", name="Sign in to act")
-    dialog.get_by_label("Token of the console").fill(TOKEN)
-    dialog.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
 
 
 def test_records_and_letters_are_shown_letter_by_letter(chromium: Browser, address: str) -> None:
