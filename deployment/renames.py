@@ -67,5 +67,9 @@ def _renamed(
             names.get(name, name): topic_of(name, topic) for name, topic in processor.topics.items()
         },
         looked_up=tuple(names.get(name, name) for name in processor.looked_up),
+        led_to_by={
+            names.get(name, name): tuple(names.get(each, each) for each in inputs)
+            for name, inputs in processor.led_to_by.items()
+        },
         gives={names.get(name, name): kind for name, kind in processor.gives.items()},
     )

@@ -98,7 +98,6 @@ class _Flow:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         arcs = pipeline.arcs
-        self._place = {each.id: number for number, each in enumerate(pipeline.processors)}
         self.written: dict[str, list[PipelineProcessor]] = {}
         """The processors that write each internal topic."""
         for each in pipeline.processors:
@@ -112,7 +111,17 @@ class _Flow:
                     after[writer.id].add(each.id)
         self._reached = {each: _closure(after, each) for each in after}
         """The processors that records of each one may reach, including itself."""
-        self._known_origins: dict[tuple[str, str], frozenset[str]] = {}
+        self._after: dict[str, set[str]] = {}
+        """The internal topics that are written by those who read a topic."""
+        self._led_to: dict[str, set[str]] = {}
+        """Those of them for which the records of the topic lead to records."""
+        for each in pipeline.processors:
+            written = {topic for topic in pipeline.out_topics(each) if topic in arcs}
+            for topic in pipeline.in_topics(each):
+                self._after.setdefault(topic, set()).update(written)
+                led_to = (to for to in written if self._leads(each, topic, to))
+                self._led_to.setdefault(topic, set()).update(led_to)
+        self._known_origins: dict[str, frozenset[str]] = {}
         """The results of `_origins`."""
 
     def passes_time(self, processor: PipelineProcessor) -> bool:
@@ -133,20 +142,13 @@ class _Flow:
         return () if topics.isdisjoint(self.written) else pipeline.looked_up_topics(processor)
 
     def writers(self, processor: PipelineProcessor, topic: str) -> Iterator[Writer]:
-        """Yield the writers of an internal topic that a processor reads.
-
-        Their inputs leave out answers to what the processor itself has sent: these say nothing
-        about its time. So two processors that answer each other, as in a foreign-key join, do not
-        wait for each other.
-        """
+        """Yield the writers of an internal topic that a processor reads."""
         for writer in self.written[topic]:
             inputs = {
-                each: self._pipeline.partitions_of(each) for each in self._inputs(writer, processor)
+                each: self._pipeline.partitions_of(each) for each in self._inputs(writer, topic)
             }
             internal = {
-                each: tuple(sorted(self._origins(writer, each)))
-                for each in inputs
-                if each in self.written
+                each: tuple(sorted(self._origins(each))) for each in inputs if each in self.written
             }
             yield Writer(
                 processor=writer.id,
@@ -161,47 +163,51 @@ class _Flow:
                 ),
             )
 
-    def _inputs(self, writer: PipelineProcessor, asker: PipelineProcessor) -> Iterator[str]:
-        """Yield the topics that a writer's progress depends on, as seen by its reader `asker`.
+    def _inputs(self, writer: PipelineProcessor, topic: str) -> Iterator[str]:
+        """Yield the topics on which it depends how far a writer is with an internal topic.
 
         Feedback topics are left out, as event time would wait for itself, and so are those that are
-        only looked up, as results have the times of other records.
+        only looked up, as results have the times of other records. So are answers to records of
+        the topic itself: in a foreign-key join, a row asks without waiting for earlier answers, but
+        an answer comes after the question.
         """
         silent = {
             *self._pipeline.feedback_topics(writer),
             *self._pipeline.looked_up_topics(writer),
         }
-        for topic in self._pipeline.in_topics(writer):
-            if topic not in silent and not self._is_answer(topic, writer, asker):
-                yield topic
+        answers, led_to = _closure(self._after, topic), _closure(self._led_to, topic)
+        for each in self._pipeline.in_topics(writer):
+            asks = self._leads(writer, each, topic) and each not in led_to
+            if each not in silent and (asks or each not in answers):
+                yield each
 
-    def _origins(self, processor: PipelineProcessor, topic: str) -> frozenset[str]:
+    def _leads(self, processor: PipelineProcessor, topic: str, to: str) -> bool:
+        """Return whether records that a processor reads from a topic lead to those of another."""
+        names = zip(processor.to, self._pipeline.out_topics(processor), strict=True)
+        leading = next((processor.led_to_by.get(name) for name, its in names if its == to), None)
+        inputs = self._pipeline.inputs(processor)
+        return leading is None or any(inputs[name] == topic for name in leading)
+
+    def _origins(self, topic: str) -> frozenset[str]:
         """Return the processors that read the records of an internal topic from sources."""
         found: set[str] = set()
-        seen = {(processor.id, topic)}
-        waiting = [(processor, topic)]
+        seen = {topic}
+        waiting = [topic]
         while waiting:
-            asker, asked = waiting.pop()
-            known = self._known_origins.get((asker.id, asked))
+            asked = waiting.pop()
+            known = self._known_origins.get(asked)
             if known is not None:
                 found |= known
                 continue
             for writer in self.written[asked]:
-                for each in self._inputs(writer, asker):
+                for each in self._inputs(writer, asked):
                     if each not in self.written:
                         found.add(writer.id)
-                    elif (writer.id, each) not in seen:
-                        seen.add((writer.id, each))
-                        waiting.append((writer, each))
-        origins = self._known_origins[processor.id, topic] = frozenset(found)
+                    elif each not in seen:
+                        seen.add(each)
+                        waiting.append(each)
+        origins = self._known_origins[topic] = frozenset(found)
         return origins
-
-    def _is_answer(self, topic: str, reader: PipelineProcessor, asker: PipelineProcessor) -> bool:
-        return any(
-            self._place[writer.id] >= self._place[reader.id]
-            and writer.id in self._reached[asker.id]
-            for writer in self.written.get(topic, ())
-        )
 
     def needs_time(self, processor: PipelineProcessor) -> bool:
         """Return whether a processor itself needs event time."""
@@ -225,7 +231,7 @@ def _closure(after: Mapping[str, set[str]], start: str) -> set[str]:
     found = {start}
     waiting = [start]
     while waiting:
-        for each in after[waiting.pop()] - found:
+        for each in after.get(waiting.pop(), set()) - found:
             found.add(each)
             waiting.append(each)
     return found

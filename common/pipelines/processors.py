@@ -131,7 +131,8 @@ class PipelineProcessor:
     yet matched against the cluster's topics. `stores` are those that its tasks restore from state
     topics. `sources` has the sources with settings, by their names in `from_`. `meetings` is `None`
     if unknown: then any topics may meet. `looked_up` has those of `from_` whose records only change
-    what others look up, so that they say nothing about event time. With `chooses_topics`, its code
+    what others look up, so that they say nothing about event time. `led_to_by` has, for those of
+    `to` to which not all inputs lead, those of `from_` that do. With `chooses_topics`, its code
     also writes topics that nobody else knows. `gives` has the kinds of what goes to those of `to`
     that do not get plain records. The rows in internal topics count as plain records, and so does
     all that a version of an earlier engine gives.
@@ -148,6 +149,7 @@ class PipelineProcessor:
     sources: Mapping[str, SourceSpec] = field(default_factory=dict, hash=False)
     meetings: tuple[Meeting, ...] | None = None
     looked_up: tuple[Name, ...] = ()
+    led_to_by: Mapping[Name, tuple[Name, ...]] = field(default_factory=dict, hash=False)
     chooses_topics: bool = False
     gives: Mapping[Name, ArcKind] = field(default_factory=dict, hash=False)
 

@@ -16,12 +16,11 @@ from kafka_pipeline.streams.dsl.aggregate_functions import (
 from kafka_pipeline.streams.dsl.change import Change, ChangeColumn
 from kafka_pipeline.streams.dsl.graph import Compiling, Step
 from kafka_pipeline.streams.dsl.stateless import selected
-from kafka_pipeline.streams.dsl.table_steps import Materialized
+from kafka_pipeline.streams.dsl.table_steps import KeepsTable, Materialized
 from kafka_pipeline.streams.dsl.table_values import (
     TableReader,
     TableSerdes,
     TimestampedTable,
-    open_table_store,
     unwritable,
 )
 from kafka_pipeline.streams.engine.either_way import EitherWay
@@ -55,7 +54,7 @@ class AggregateStream(Materialized):
         )
 
 
-class _Aggregator(EitherWay):
+class _Aggregator(KeepsTable):
     """Keeps an aggregate of each key in the store of a table, and forwards its changes."""
 
     def __init__(
@@ -66,16 +65,10 @@ class _Aggregator(EitherWay):
         serdes: TableSerdes,
         sends_old: bool,
     ) -> None:
-        self._name = store
-        self._verb = verb
+        super().__init__(store, verb, sends_old)
         self._functions = functions
-        self._sends_old = sends_old
         self._write_key = serdes.key.serialize
         self._fold = Fold(functions, serdes.value, sends_old)
-
-    def init(self, context: ProcessorContext) -> None:
-        super().init(context)
-        self._store = open_table_store(context, self._name, self._verb)
 
     def add(self, record: Record) -> None:
         """Add the value of a record to the aggregate of its key."""

@@ -17,6 +17,7 @@ from itertools import repeat
 from typing import Any
 
 from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.clocks import NO_CLOCK
 from kafka_pipeline.streams.dsl.change import OUT_OF_ORDER
 from kafka_pipeline.streams.dsl.foreign_key_left import (
     NULL_FOREIGN_KEY,
@@ -200,10 +201,10 @@ class Keeper(BatchProcessor):
         prefixes = {key: foreign_key_prefix(key) for key in wanted}
         values = dict(zip(wanted, self._table.get_all(wanted), strict=True))
         kept: Changes = {}
-        answers: list[tuple[bytes, bytes, int, Headers | None]] = []
-        headers = batch.headers or repeat(None)
-        for foreign_key, subscription, timestamp, of_one in zip(
-            batch.keys, batch.values, batch.timestamps, headers, strict=False
+        answers: list[tuple[bytes, bytes, int, Headers | None, int]] = []
+        headers, clocks = batch.headers or repeat(None), batch.clocks or repeat(NO_CLOCK)
+        for foreign_key, subscription, timestamp, of_one, clock in zip(
+            batch.keys, batch.values, batch.timestamps, headers, clocks, strict=False
         ):
             instruction, key, head = parts_of_subscription(subscription)
             if foreign_key is not None:
@@ -220,13 +221,15 @@ class Keeper(BatchProcessor):
                     continue
                 value = None if instruction == Instruction.END else found[0]
                 time = timestamp if timestamp > found[1] else found[1]
-                answers.append((key, answer(head, value), time, of_one))
+                answers.append((key, answer(head, value), time, of_one, clock))
             elif instruction in _ANSWERED_WITHOUT_VALUE:
-                answers.append((key, answer(head, None), timestamp, of_one))
+                answers.append((key, answer(head, None), timestamp, of_one, clock))
         self._store.put_serialized(kept)
         if answers:
-            keys, messages, times, of_each = map(list, zip(*answers, strict=True))
-            self.context.forward(Batch(keys, messages, times, of_each if batch.headers else None))
+            keys, messages, times, of_each, known = map(list, zip(*answers, strict=True))
+            found_headers = of_each if batch.headers else None
+            found_clocks = list(map(max, known, times)) if batch.clocks else None
+            self.context.forward(Batch(keys, messages, times, found_headers, clocks=found_clocks))
 
 
 @dataclass(frozen=True, slots=True)

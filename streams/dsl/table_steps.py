@@ -100,13 +100,14 @@ class FillTable(Materialized):
         return partial(TableFiller, self.store, self.method, compiler.sends_old_values(step))
 
 
-class TableFiller(EitherWay, FollowsTime):
-    """Puts records into a table's store, and forwards the changes.
+class KeepsTable(EitherWay, FollowsTime):
+    """Keeps a table in a store of its own, and forwards the changes.
 
     Where several tasks send the records, a history ends by event time: the fastest of them does not
     decide how long a version can be looked up. When time goes on, it may leap over the whole
     history, and records that waited for it look up versions of before: so a history ends by the
-    time before the last one.
+    time before the last one. Records that steps ahead of a lookup have held back are older by so
+    much: the history goes that far back from the time of the lookup.
     """
 
     def __init__(self, store: str, verb: str, sends_old: bool) -> None:
@@ -123,8 +124,12 @@ class TableFiller(EitherWay, FollowsTime):
 
     def time_passed(self, time: int) -> None:
         if not self.context.task_time.follows_records:
-            self._store.go_on(self._passed - self.context.hold_ms - ENDS_MS)
+            self._store.go_on(self._passed - self.context.store_hold_ms - ENDS_MS)
             self._passed = time
+
+
+class TableFiller(KeepsTable):
+    """Puts records into a table's store, and forwards the changes."""
 
     def process(self, batch: Batch) -> None:
         store = self._store

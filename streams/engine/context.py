@@ -75,8 +75,12 @@ class RunningContext:
         children: dict[str, RunningNode],
         stores: dict[str, Any],
         hold_ms: int = 0,
+        store_hold_ms: int = 0,
     ) -> None:
-        """`hold_ms` is how long the nodes ahead of this one hold records back, in event time."""
+        """`hold_ms` is how long the nodes ahead of this one hold records back, in event time.
+
+        `store_hold_ms` is the longest of those of the nodes that share a store with this one.
+        """
         self._runtime = runtime
         self._name = name
         self._children = children
@@ -86,6 +90,7 @@ class RunningContext:
         self.task_time = runtime.task_time
         self._limit = runtime.time_limit
         self.hold_ms = hold_ms
+        self.store_hold_ms = store_hold_ms
         self.given: Batch | None = None
         """The batch in hand, if it has clocks that its processor does not know of."""
         self.application_id = runtime.application_id

@@ -79,6 +79,14 @@ class NodeGroup:
         """The topics that are read whose records only change what others look up."""
         return unique(topic for each in self.sources if each.looked_up for topic in each.topics)
 
+    def leading_to(self, topic: str) -> tuple[str, ...]:
+        """Return the topics from which records lead to a topic that is written, node by node."""
+        reached = {sink.name for sink in self.sinks if topic in sink.topics}
+        for node in reversed(self.nodes):
+            if not isinstance(node, Source) and node.name in reached:
+                reached.update(node.parents)
+        return unique(each for s in self.sources if s.name in reached for each in s.topics)
+
     @property
     def chooses_topics(self) -> bool:
         """Whether a function chooses topics that nobody else knows."""
@@ -119,6 +127,14 @@ class NodeGroup:
         """Return for how long, in event time, the nodes ahead of a node may hold records back."""
         nodes = {node.name: node for node in self.nodes}
         return max((_held_ms(nodes, parent) for parent in nodes[name].parents), default=0)
+
+    def store_hold_ms(self, name: str) -> int:
+        """Return the longest `hold_ms` of the nodes that share a store with a node, or its own."""
+        stores = {
+            node.name: {*node.stores} for node in self.nodes if isinstance(node, ProcessorNode)
+        }
+        sharing = (each for each, used in stores.items() if used & stores[name])
+        return max(map(self.hold_ms, (name, *sharing)))
 
     @property
     def looks_up(self) -> bool:

@@ -208,8 +208,8 @@ class RunningGroup:
             return self._make_async(node, processor, list(children.values()))
         running = RunningProcessor(node.name, processor, self._task.task_time)
         stores = {**self._global_stores, **{name: self.stores[name] for name in node.stores}}
-        hold_ms = self._group.hold_ms(node.name)
-        context = RunningContext(self._task, node.name, children, stores, hold_ms)
+        holds = self._group.hold_ms(node.name), self._group.store_hold_ms(node.name)
+        context = RunningContext(self._task, node.name, children, stores, *holds)
         self._contexts.append(context)
         running.context = context
         with nothing_escapes():

@@ -76,6 +76,10 @@ class ProcessorContext(Protocol[KForward, VForward]):
     def hold_ms(self) -> int:
         """For the engine: how long the nodes ahead of this one may hold records back."""
 
+    @property
+    def store_hold_ms(self) -> int:
+        """For the engine: the same for all nodes that share a store with this one."""
+
     def forward(self, record: Record[KForward, VForward] | Batch, child: str | None = None) -> None:
         """Pass a record or a batch on to all children, or only to the one named `child`.
 

@@ -127,6 +127,19 @@ def enriched(stream: str, table: str, rows: str, out: str) -> StreamsBuilder:
     return builder
 
 
+def referring_to_itself(rows: str, out: str) -> StreamsBuilder:
+    """Join each row with the one that it names, and count the results per minute."""
+    builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.string)
+    table = builder.table(rows, name="Rows")
+    joined = table.join(
+        table, lambda left, right: left + right, foreign_key=lambda row: row, name="Referring"
+    )
+    counted = joined.to_stream().group_by_key().windowed_by(windows.tumbling(60_000, grace_ms=0))
+    counts = counted.count(name="Counted").to_stream()
+    counts.map(lambda found, count: (found.key, str(count))).to(out)
+    return builder
+
+
 def by_value(lines: str, counts: str) -> Topology:
     """Count how often each value comes; values and counts go through a repartition topic."""
     builder = StreamsBuilder(key_serde=serdes.bytes, value_serde=serdes.bytes)

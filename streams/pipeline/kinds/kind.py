@@ -201,12 +201,14 @@ class Means:
 class TableInput:
     """An input that a task keeps as a table, and what makes the processor that fills the store.
 
-    The processor also uses the store `of_changes`, if that is not "".
+    The processor also uses the store `of_changes`, if that is not "". One that `has_history` has
+    the time of its rows: these must not be too old for it because other inputs are ahead.
     """
 
     store: str
     supplier: Supplier
     of_changes: str = ""
+    has_history: bool = False
 
 
 class Kind(Generic[S]):
@@ -305,7 +307,7 @@ class Kind(Generic[S]):
                 sources={
                     name: file.source_specs[name] for name in from_ if name in file.source_specs
                 },
-                looked_up=tuple(tables),
+                looked_up=tuple(name for name, each in tables.items() if not each.has_history),
             )
         ]
 

@@ -484,9 +484,10 @@ def _table_input(name: str, table: TopicTableSpec, format_: Format) -> TableInpu
     has_columns = bool(table.schema)
     made = partial(_topic_table, store, format_, has_columns, table.history_ms)
     if not table.has_changes:
-        return TableInput(store, made)
+        return TableInput(store, made, has_history=table.has_history)
     of_changes = changes_store(name).name
-    return TableInput(store, partial(ChangesOfTable, of_changes, made), of_changes)
+    changes = partial(ChangesOfTable, of_changes, made)
+    return TableInput(store, changes, of_changes, table.has_history)
 
 
 def _topic_table(

@@ -236,6 +236,11 @@ def _group_processor(
         topics={topic: topics[topic] for topic in used},
         stores=tuple(_with_topics(store, topics) for store in logged(group.stores)),
         looked_up=_looked_up(group),
+        led_to_by={
+            topic: leading
+            for topic in group.out_topics
+            if topic in own and (leading := group.leading_to(topic)) != group.in_topics
+        },
         chooses_topics=group.chooses_topics,
         sources={
             topic: read

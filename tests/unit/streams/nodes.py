@@ -228,6 +228,7 @@ class Nodes:
         stores: dict[str, BytesStore] | None = None,
         *,
         follows_records: bool = True,
+        clocked_topics: Sequence[str] = (),
     ) -> None:
         self.clock = Clock()
         self.stores = stores or in_memory(group)
@@ -242,6 +243,7 @@ class Nodes:
                 stores=self.stores,
                 output_topics=output_topics or OutputTopics(),
                 clock_ms=self.clock,
+                clocked_topics=clocked_topics,
             ),
             task_time,
         )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from kafka_pipeline import Record, SerializationError, StreamsBuilder, serdes
+from kafka_pipeline.streams.clocks import CLOCK_HEADER
+from kafka_pipeline.streams.dsl.foreign_key_messages import Instruction, subscription
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.join_cases import JoinCase, Watching, check
 from tests.unit.streams.dsl.notation import inputs
 from tests.unit.streams.dsl.running import builder, outputs, pipe
+from tests.unit.streams.nodes import Nodes, batch, expanded
 
 
 def foreign_key(value: str) -> str | None:
@@ -295,3 +299,20 @@ def test_a_result_keeps_the_headers_of_the_row_in_a_batch() -> None:
         reader = driver.create_output_topic("out", serdes.string, serdes.string)
         found = {record.key: list(record.headers) for record in reader.read_records()}
     assert found == {"a": [("h", b"1")], "c": [("h", b"3")]}
+
+
+def test_an_answer_has_the_clock_of_its_own_question() -> None:
+    built = builder()
+    left, right = built.table("left", name="Left"), built.table("right", name="Right")
+    left.join(right, joined, foreign_key=foreign_key, name="Joined").to_stream().to("out")
+    group = next(each for each in built.build().groups if "right" in each.in_topics)
+    (answers,) = group.out_topics
+    nodes = Nodes(group, clocked_topics=[answers])
+    nodes.process(batch([b"value"], keys=[b"r"], timestamps=[5], topic="right"))
+    (asked,) = set(group.in_topics) - {"right"}
+    rows = [subscription(Instruction.ANSWER, None, key, 0) for key in (b"a", b"b", b"c")]
+    questions = batch(rows, keys=[b"r"] * 3, timestamps=[7, 7, 3], topic=asked)
+    nodes.process(replace(questions, clocks=[9, 50, 4]))
+    found = [each for output in nodes.runtime.outputs for each in expanded(output)]
+    clocks = {key: dict(headers or ()).get(CLOCK_HEADER) for _, key, _, _, headers in found}
+    assert clocks == {b"a": b"9", b"b": b"50", b"c": None}

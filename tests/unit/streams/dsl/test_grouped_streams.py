@@ -12,6 +12,7 @@ from kafka_pipeline.streams.dsl.table import Table
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs, results, watch
 from tests.unit.streams.dsl.running import builder, pipe
+from tests.unit.streams.nodes import Nodes, batch
 
 
 def add(key: str, value: str, total: str) -> str:
@@ -223,3 +224,17 @@ def test_a_versioned_aggregate_keeps_its_history() -> None:
     built = builder()
     watched = watch(built.stream("in").group_by_key().count(name="C", history_retention_ms=1000))
     assert results(built, "k:a@1 k:b@5 k:c@3", watched) == ["k=1@1", "k=2@5", "k=3@5"]
+
+
+def test_of_several_writers_the_fastest_does_not_end_the_history_of_an_aggregate() -> None:
+    built = builder()
+    grouped = built.stream("lines", name="Lines").group_by_key()
+    grouped.count(name="Counts", history_retention_ms=10).to_stream().to("out")
+    (group,) = built.build().groups
+    nodes = Nodes(group, follows_records=False)
+    nodes.process(batch([b"x", b"y"], keys=[b"a", b"b"], timestamps=[1000, 15], topic="lines"))
+    assert [key for _, key, _, _ in nodes.sent] == [b"a", b"b"]
+    for time in (500, 600):
+        nodes.runtime.pass_time(time)
+    nodes.process(batch([b"z"], keys=[b"c"], timestamps=[15], topic="lines"))
+    assert [key for _, key, _, _ in nodes.sent] == [b"a", b"b"]

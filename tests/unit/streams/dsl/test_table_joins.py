@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from kafka_pipeline import windows
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
 from kafka_pipeline.streams.dsl.table import Table
 from kafka_pipeline.testing import TopologyTestDriver
@@ -197,3 +198,23 @@ def test_a_record_that_waited_finds_its_version_after_a_leap_of_time(
     nodes.process(batch([b"new"], keys=[b"a"], timestamps=[1000], topic="table"))
     nodes.runtime.pass_time(1000)
     assert nodes.values == [b"x+old"]
+
+
+def test_what_was_held_back_finds_its_version() -> None:
+    built = builder()
+    table = built.table("table", name="Table", history_retention_ms=5)
+    held = built.stream("stream").left_join(
+        built.stream("other"),
+        joiner,
+        windows.join(before_ms=0, after_ms=0, grace_ms=20),
+        name="Held",
+    )
+    held.left_join(table, joiner).to("out")
+    (group,) = built.build().groups
+    nodes = Nodes(group, follows_records=False)
+    nodes.process(batch([b"old", b"new"], keys=[b"a"] * 2, timestamps=[15, 25], topic="table"))
+    nodes.process(batch([b"x"], keys=[b"a"], timestamps=[20], topic="stream"))
+    nodes.runtime.pass_time(35)
+    nodes.process(batch([b"newer"], keys=[b"a"], timestamps=[35], topic="table"))
+    nodes.runtime.pass_time(45)
+    assert nodes.values == [b"x+null+old"]

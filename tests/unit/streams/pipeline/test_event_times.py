@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from kafka_pipeline.common.pipelines.event_time import event_times
 from tests.unit.streams.pipeline.loading import CONFIG, load
 
@@ -28,18 +30,31 @@ def test_only_what_looks_up_rows_waits_for_another_input() -> None:
     assert event_times(load(text, JOB)) == {}
 
 
-def test_two_that_answer_each_other_do_not_wait_for_each_other() -> None:
+def test_an_answer_waits_for_its_question_and_not_the_other_way_round() -> None:
     text = topology("enriched", "stream: s, table: t, rows: r, out: o")
     found = event_times(load(text, JOB))
     asked = found["W-Found-source"]
     (rows,) = asked.writers["W_Joined-subscriptions-repartition_job"]
     assert rows.processor == "W-Rows-source"
-    assert rows.inputs == {"r": 2, "W_Joined-answers-repartition_job": 2}
-    assert rows.feedback == ("W_Joined-answers-repartition_job",)
+    assert rows.inputs == {"r": 2}
     (answering,) = found["W-Rows-source"].writers["W_Joined-answers-repartition_job"]
-    assert answering.inputs == {"t": 2, "W_Enriched-by-key-repartition_job": 2}
-    assert answering.feedback == ()
-    assert answering.internal == {"W_Enriched-by-key-repartition_job": ("W-s-source",)}
+    subscriptions, moved = (
+        "W_Joined-subscriptions-repartition_job",
+        "W_Enriched-by-key-repartition_job",
+    )
+    assert answering.inputs == {"t": 2, subscriptions: 2, moved: 2}
+    assert answering.feedback == (subscriptions,)
+    assert answering.internal == {subscriptions: ("W-Rows-source",), moved: ("W-s-source",)}
+
+
+def test_rows_that_refer_to_rows_of_their_own_table_wait_for_the_answers() -> None:
+    found = event_times(load(topology("referring_to_itself", "rows: r, out: o"), JOB))
+    ((task, spec),) = found.items()
+    (asking,) = spec.writers["W_Referring-subscriptions-repartition_job"]
+    (answering,) = spec.writers["W_Referring-answers-repartition_job"]
+    assert (asking.processor, answering.processor) == (task, task)
+    assert asking.inputs == {"r": 2}
+    assert answering.inputs == {"r": 2, "W_Referring-subscriptions-repartition_job": 2}
 
 
 def test_origins_are_the_processors_that_read_sources() -> None:
@@ -48,10 +63,10 @@ def test_origins_are_the_processors_that_read_sources() -> None:
     asked = found["W-Found-source"]
     assert asked.origins("W_Enriched-by-key-repartition_job") == {"W-s-source"}
     subscriptions = "W_Joined-subscriptions-repartition_job"
-    assert asked.origins(subscriptions, with_feedback=False) == {"W-Rows-source"}
-    assert asked.origins(subscriptions) == {"W-Rows-source", "W-Found-source", "W-s-source"}
-    answers = found["W-Rows-source"].origins("W_Joined-answers-repartition_job")
-    assert answers == {"W-Found-source", "W-s-source"}
+    assert asked.origins(subscriptions) == {"W-Rows-source"}
+    asking, answers = found["W-Rows-source"], "W_Joined-answers-repartition_job"
+    assert asking.origins(answers) == {"W-Found-source", "W-Rows-source", "W-s-source"}
+    assert asking.origins(answers, with_feedback=False) == {"W-Found-source", "W-s-source"}
 
 
 LOOKUPS = "events: e, names: n, changes: c, tables: t, out: o"
@@ -86,16 +101,18 @@ def test_a_table_with_a_history_says_how_far_event_time_is() -> None:
     assert set(looked_up) == {"t", "W_ByValue-repartition_job"}
 
 
-def test_tables_of_queries_do_not_say_how_far_event_time_is() -> None:
-    text = """
-sources: {names: names}
+@pytest.mark.parametrize(("history", "expected"), [("", ("names",)), (", history: 1 h", ())])
+def test_tables_of_queries_say_how_far_event_time_is_only_with_a_history(
+    history: str, expected: tuple[str, ...]
+) -> None:
+    text = f"""
+sources: {{names: names}}
 processors:
-- {id: Q, type: sql, from: [source], format: json, schema: "v STRING, ts TIMESTAMP", to: [sink],
-   tables: {names: {topic: names, schema: "name STRING"}},
+- {{id: Q, type: sql, from: [source], format: json, schema: "v STRING, ts TIMESTAMP", to: [sink],
+   tables: {{names: {{topic: names, schema: "name STRING"{history}}}}},
    query: "SELECT name, count(*) AS n, window.start AS start
            FROM (SELECT names.name, input.ts FROM input JOIN names ON input.v = names.key)
-           GROUP BY name, window(ts, '1 hour')"}
+           GROUP BY name, window(ts, '1 hour')"}}
 """
-    found = event_times(load(text, JOB))
-    (front,) = (each for each in found.values() if each.looked_up)
-    assert front.looked_up == ("names",)
+    front, _ = event_times(load(text, JOB)).values()
+    assert front.looked_up == expected
