@@ -16,9 +16,11 @@ from kafka_pipeline.common.kafka.clients import Partition
 from tests.user_code.timed_windows import (
     ALONE,
     DROPPED,
+    HOLDING,
     SELF_JOIN,
     VERSIONED,
     Join,
+    Kept,
     Level,
     Plan,
 )
@@ -122,8 +124,16 @@ def _read(plan: Plan, topic: str, inputs: Mapping[Partition, Sequence[Input]]) -
         for each, clock in zip(records, clocks, strict=True):
             if each.stays or not plan.drops:
                 ids = (each.value,)
+                for kept in plan.kept:
+                    clock = _clock_after(kept, each.time_ms, clock)
                 events.append(Event(each.key + len(plan.hops), ids, each.time_ms, clock))
     return events
+
+
+def _clock_after(kept: Kept, time: int, clock: int) -> int:
+    """Return the clock after a hop: what was held back has its own time as its clock."""
+    holds = not HOLDING.keys().isdisjoint(kept.kinds)
+    return time if holds and clock <= time + kept.hold_ms else clock
 
 
 def _result(event: Event) -> Result:
@@ -166,7 +176,8 @@ def _with_versions(
         key, time = each.key % join.keys, each.time_ms
         if time + join.grace_ms < end_ms:
             newest = max((each for each in versions[key] if each <= time), default=None)
-            yield _pair(key, each.ids[0], ALONE if newest is None else b"%d" % newest, time)
+            found = b"%d" % newest if newest is not None and join.is_found(newest) else ALONE
+            yield _pair(key, each.ids[0], found, time)
 
 
 def _pair(key: int, left: bytes, right: bytes, time: int) -> Event:

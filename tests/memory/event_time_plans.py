@@ -22,12 +22,15 @@ from tests.memory.event_time_model import Input
 from tests.memory.faults import CALM, Weather
 from tests.user_code.timed_windows import (
     FIRST_STEPS,
+    HOLDING,
+    KEPT,
     OUT,
     ROWS,
     SELF_JOIN,
     STEPS,
     VERSIONED,
     Join,
+    Kept,
     Level,
     Plan,
 )
@@ -47,6 +50,7 @@ _ROWS_AWAY = 10_000
 _IRREGULAR = 0.04
 """How many partitions end early, or have no records."""
 _NEVER_MS = 10**9
+_NOTHING_KEPT = Kept((), 0, 0)
 _ID = "T"
 
 
@@ -86,7 +90,7 @@ def draw(random: Random, *, becomes_idle: bool = False, looks_up: bool = False) 
     else:
         plan = _idle_plan(random, unit) if becomes_idle else _plan(random, unit, disorder)
     # What waits for rows of other tasks goes on once these are idle.
-    waits = plan.table == "repartitioned"
+    waits = plan.table == "repartitioned" or any(each.waits for each in plan.kept)
     arrives = becomes_idle or (random.random() < 0.5 and not waits)
     if becomes_idle or looks_up or waits:
         idle_after_ms = random.choice((300, 1000))
@@ -151,7 +155,9 @@ def _plan(random: Random, unit: int, disorder: int) -> Plan:
         if join.kind == VERSIONED:
             # No version comes after the record that has waited for it.
             grace = max(join.grace_ms, disorder)
-            join = replace(join, grace_ms=grace, after_ms=grace + abs(join.after_ms))
+            after = grace + random.choice((0, 0, abs(join.after_ms)))
+            deletes, view = random.random() < 0.5, random.random() < 0.3
+            join = replace(join, grace_ms=grace, after_ms=after, deletes=deletes, view=view)
     room = min(_MOST_REPARTITIONS - len(hops) - (join is not None), 2)
     count = random.randint(0, room) if join else random.randint(1, max(room, 1))
     levels = _levels(random, unit, disorder, count)
@@ -164,7 +170,29 @@ def _plan(random: Random, unit: int, disorder: int) -> Plan:
     if table:
         # A call comes directly after a topic.
         steps = (tuple(step for step in steps[0] if step not in FIRST_STEPS), *steps[1:])
-    return Plan(steps, hops, join, levels, table=table)
+    kept = (_NOTHING_KEPT,) * len(hops)
+    if join is None or join.kind == VERSIONED:
+        # In a join of streams, the closing records must meet those of the other side.
+        kept = tuple(_kept(random, unit, disorder) for _ in hops)
+    steps = tuple(
+        tuple(step for step in each if step not in FIRST_STEPS) if after.kinds else each
+        for each, after in zip(steps, (_NOTHING_KEPT, *kept), strict=True)
+    )
+    return Plan(steps, hops, join, levels, table=table, kept=kept)
+
+
+def _kept(random: Random, unit: int, disorder: int) -> Kept:
+    """Return what a hop keeps: histories that are long enough for what comes late, and no longer.
+
+    What is late by more than a step holds back passes at once if all inputs are that far.
+    """
+    kinds = tuple(random.choice(tuple(KEPT)) for _ in range(random.choice((0, 1, 1, 2))))
+    if kinds and kinds[0] in HOLDING:
+        # A task does not know its time ahead of a join by that after it.
+        kinds = tuple(kind for kind in kinds if not kind.startswith("foreign key"))
+    hold = max(disorder, random.choice((1, 5, 30)) * unit)
+    waits = hold if "later lookup" in kinds else 0
+    return Kept(kinds, max(disorder, waits), hold)
 
 
 def _plan_that_begins_with_windows(random: Random, unit: int, disorder: int) -> Plan:
@@ -198,7 +226,8 @@ def _idle_plan(random: Random, unit: int) -> Plan:
     level = _level(random, unit, None)
     if level.kind in ("sessions", "sliding"):
         level = replace(level, kind="tumbling", advance_ms=level.size_ms)
-    return Plan(tuple(_steps(random) for _ in range(len(hops) + 1)), hops, None, (level,))
+    steps = tuple(_steps(random) for _ in range(len(hops) + 1))
+    return Plan(steps, hops, None, (level,), kept=(_NOTHING_KEPT,) * len(hops))
 
 
 def _steps(random: Random) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import pytest
 
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.streams.dsl.table_values import _Versioned
 from kafka_pipeline.streams.engine import running
 from kafka_pipeline.streams.event_time.input_time import InputTime
 from kafka_pipeline.streams.event_time.progress import Progress
@@ -101,6 +102,12 @@ def tables_say_how_far_time_is(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Pipeline, "looked_up_topics", lambda self, processor: ())
 
 
+def histories_end_by_what_is_put(patch: pytest.MonkeyPatch) -> None:
+    """The fastest of several writers decides how long a version can be looked up."""
+    patch.setattr(_Versioned, "follow", lambda self: None)
+    patch.setattr(_Versioned, "go_on", lambda self, time: None)
+
+
 def what_waits_for_a_turn_counts_as_read(patch: pytest.MonkeyPatch) -> None:
     """A task tells that it has read what is in its inbox."""
     patch.setattr(Task, "_ends_taken_in", Task._ends_reached)
@@ -116,6 +123,7 @@ SABOTAGES: tuple[Sabotage, ...] = (
     nothing_is_held_back,
     idle_at_once,
     tables_say_how_far_time_is,
+    histories_end_by_what_is_put,
     what_waits_for_a_turn_counts_as_read,
 )
 

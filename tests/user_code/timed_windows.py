@@ -31,6 +31,8 @@ ALONE = b"-"
 SELF_JOIN = "self_join"
 VERSIONED = "versioned"
 """The kind of a join with a table that has a history: records wait for it."""
+MISSED = b"999"
+"""The key of a record that has not found its own version in a history."""
 OUT = "out"
 ROWS = "rows"
 """The topic of the table in which the first source's records look something up."""
@@ -75,7 +77,7 @@ class Join:
     """A join of two streams by `keys` keys; both are spread over `partitions`.
 
     `kind` is the name of the method, `SELF_JOIN` or `VERSIONED`; with the latter, `after_ms` is the
-    history.
+    history. Then some versions may be `deletes`, and records may look up a `view` of the table.
     """
 
     kind: str
@@ -84,6 +86,32 @@ class Join:
     grace_ms: int
     keys: int
     partitions: int
+    deletes: bool = False
+    view: bool = False
+
+    def is_found(self, time: int) -> bool:
+        """Return whether the version of a time has a value that is looked up."""
+        is_deleted = self.deletes and time // 7 % 3 == 0
+        return not is_deleted and not (self.view and time // 5 % 4 == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a hop has after its repartition: tables of records that each have a key of their own.
+
+    `kinds` are the names of `KEPT`. A history has `history_ms`. What is held back, or waits, is so
+    for `hold_ms`.
+    """
+
+    kinds: tuple[str, ...]
+    history_ms: int
+    hold_ms: int
+
+    @property
+    def waits(self) -> bool:
+        """Whether records that look something up wait for answers of other tasks."""
+        has_answers = any(kind.startswith("foreign key") for kind in self.kinds)
+        return has_answers and any("lookup" in kind for kind in self.kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +119,10 @@ class Plan:
     """A topology: each source goes through its hops, then come a join and windows.
 
     Ahead of each repartition of a source are the steps that `steps` names. A hop is a repartition
-    without state, with so many partitions. If it `begins_with_windows`, the first ones come without
-    a repartition. If it `looks_up`, there are neither, but `_looked_up`. The records of the first
-    source look something up in a `table` that follows a topic, "directly" or "repartitioned".
+    with so many partitions, and with what `kept` says. If it `begins_with_windows`, the first ones
+    come without a repartition. If it `looks_up`, there are neither, but `_looked_up`. The records
+    of the first source look something up in a `table` that follows a topic, "directly" or
+    "repartitioned".
     """
 
     steps: tuple[tuple[str, ...], ...]
@@ -103,6 +132,7 @@ class Plan:
     begins_with_windows: bool = False
     looks_up: bool = False
     table: str = ""
+    kept: tuple[Kept, ...] = ()
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -136,6 +166,7 @@ class Plan:
             begins_with_windows=found["begins_with_windows"],
             looks_up=found["looks_up"],
             table=found["table"],
+            kept=tuple(Kept(**{**each, "kinds": tuple(each["kinds"])}) for each in found["kept"]),
         )
 
 
@@ -208,9 +239,98 @@ def _with_hops(stream: Any, plan: Plan, source: int) -> Any:
         for step in steps:
             stream = {**_STEPS, **FIRST_STEPS}[step](stream)
         if number < len(plan.hops):
-            moved = stream.map(lambda key, value: (b"%d" % (int(key) + 1), value))
-            stream = moved.repartition(name=f"Hop{source}{number}", partitions=plan.hops[number])
+            stream = _hop(stream, f"{source}{number}", plan.hops[number], plan.kept[number])
     return stream
+
+
+def _hop(stream: Any, number: str, partitions: int, kept: Kept) -> Any:
+    moved = stream.map(lambda key, value: (b"%d" % (int(key) + 1), value))
+    if not kept.kinds:
+        return moved.repartition(name=f"Hop{number}", partitions=partitions)
+    alone = moved.map(lambda key, value: (value, key))
+    stream = alone.repartition(name=f"Hop{number}", partitions=partitions)
+    for place, kind in enumerate(kept.kinds):
+        stream = KEPT[kind](stream, kept, f"Kept{number}{place}")
+    return stream.map(lambda value, key: (key, value))
+
+
+def _table(stream: Any, kept: Kept, name: str) -> Any:
+    return stream.to_table(name=name, history_retention_ms=kept.history_ms)
+
+
+def _view(stream: Any, kept: Kept, name: str) -> Any:
+    return _table(stream, kept, name).filter(lambda _, value: bool(value)).map_values(bytes)
+
+
+def _aggregate(stream: Any, kept: Kept, name: str) -> Any:
+    return stream.group_by_key().aggregate(
+        lambda: b"", lambda _, value, __: value, name=name, history_retention_ms=kept.history_ms
+    )
+
+
+def _joined_tables(stream: Any, kept: Kept, name: str) -> Any:
+    left, right = _table(stream, kept, f"{name}Left"), _view(stream, kept, f"{name}Right")
+    return left.join(right, _left)
+
+
+def _by_foreign_key(stream: Any, kept: Kept, name: str) -> Any:
+    left = _table(stream.map(lambda key, value: (key, key + b"|" + value)), kept, f"{name}Left")
+    return _referring(left, _table(stream, kept, f"{name}Right"), name)
+
+
+def _by_foreign_key_elsewhere(stream: Any, kept: Kept, name: str) -> Any:
+    moved = stream.map_values(bytes).repartition(name=f"{name}Moved", partitions=2)
+    right = _table(moved, kept, f"{name}Right")
+    left = _table(stream.map(lambda key, value: (key, key + b"|" + value)), kept, f"{name}Left")
+    return _referring(left, right, name)
+
+
+def _referring(left: Any, right: Any, name: str) -> Any:
+    joined = left.join(
+        right, lambda _, value: value, foreign_key=lambda value: value.split(b"|")[0], name=name
+    )
+    return joined.filter(lambda _, value: value is not None)
+
+
+def _held(stream: Any, kept: Kept, name: str) -> Any:
+    limit = Suppress.until_time_limit(kept.hold_ms)
+    return stream.to_table(name=name).suppress(limit, name=f"{name}Last").to_stream()
+
+
+def _looked_up_itself(stream: Any, kept: Kept, name: str) -> Any:
+    return stream.left_join(_table(stream, kept, name), _own)
+
+
+def _looked_up_later(stream: Any, kept: Kept, name: str) -> Any:
+    table = _table(stream, kept, name)
+    return stream.left_join(table, _own, grace_ms=kept.hold_ms, name=f"{name}Later")
+
+
+def _own(left: bytes, right: bytes | None) -> bytes:
+    return left if left == right else MISSED
+
+
+def _held_and_looked_up(stream: Any, kept: Kept, name: str) -> Any:
+    table = _table(stream, kept, name)
+    return _held(stream, kept, f"{name}Held").left_join(table, _own)
+
+
+KEPT: dict[str, Callable[[Any, Kept, str], Any]] = {
+    "table": lambda *each: _table(*each).to_stream(),
+    "view": lambda *each: _view(*each).to_stream(),
+    "aggregate": lambda *each: _aggregate(*each).to_stream(),
+    "joined tables": lambda *each: _joined_tables(*each).to_stream(),
+    "foreign key": lambda *each: _by_foreign_key(*each).to_stream(),
+    "foreign key elsewhere": lambda *each: _by_foreign_key_elsewhere(*each).to_stream(),
+    "lookup": _looked_up_itself,
+}
+HOLDING: dict[str, Callable[[Any, Kept, str], Any]] = {
+    "held": _held,
+    "later lookup": _looked_up_later,
+    "lookup of what was held": _held_and_looked_up,
+}
+"""Those that hold records back."""
+KEPT |= HOLDING
 
 
 def _joined(join: Join, *sides: Any) -> Any:
@@ -220,9 +340,16 @@ def _joined(join: Join, *sides: Any) -> Any:
     )
     right = others[0] if others else left
     if join.kind == VERSIONED:
-        table = right.map_values(timestamp().cast(str), value_serde=serdes.string)
+        times = right.map_values(timestamp().cast(str), value_serde=serdes.string)
+        if join.deletes:
+            times = times.map_values(
+                lambda time: time if join.is_found(int(time)) else None, value_serde=serdes.string
+            )
+        table = times.to_table(name="Versions", history_retention_ms=join.after_ms)
+        if join.view:
+            table = table.filter(lambda _, time: join.is_found(int(time)))
         return left.left_join(
-            table.to_table(name="Versions", history_retention_ms=join.after_ms),
+            table,
             lambda one, time: b"%b+%b" % (one, time.encode() if time else ALONE),
             grace_ms=join.grace_ms,
             name="Joined",
