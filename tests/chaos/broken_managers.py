@@ -22,7 +22,7 @@ from tests.chaos.rig import HEARTBEAT_S, Rig, eventually, require_unaffected
 from tests.engine import signal_session
 
 END_TIMEOUT_S = 30.0
-REFUSAL_TIMEOUT_S = 60.0
+REFUSAL_TIMEOUT_S = 120.0
 DETECTION_TIMEOUT_S = 60.0
 GARBAGE = 300
 _IS_DOWN = "TaskManager is down"
