@@ -52,7 +52,7 @@ class ArcPurger:
         while not self._stopped.wait(PURGE_INTERVAL_S):
             try:
                 offsets = self._find_offsets()
-                # A tool that has stopped the job meanwhile may make arcs anew, with other offsets.
+                # A tool that has stopped the job meanwhile may make arcs again, with other offsets.
                 if offsets and not self._stopped.is_set():
                     self._admin.delete_before(offsets)
             except (NonRetriableError, TransactionFailedError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -73,7 +74,8 @@ class _Field(NamedTuple):
         if not isinstance(self.type, dict):
             return None
         if self.column.type == pa.string():
-            return _checked(loss_finder(self.type))
+            loss = loss_finder(self.type)
+            return None if loss is None else partial(_without_loss, loss)
         return None if time_writer(self.type) is None else writer_of(self.type)
 
 
@@ -139,15 +141,11 @@ def _column(items: pa.Array, field: _Field, convert: Convert | None) -> pa.Array
     return column
 
 
-def _checked(loss: Callable[[Any], str] | None) -> Convert | None:
-    """Return what refuses values with a loss, such as text that is not a UUID."""
-
-    def checked(value: Any) -> Any:
-        if loss is not None and loss(value):
-            raise UnsureError
-        return value
-
-    return None if loss is None else checked
+def _without_loss(loss: Callable[[Any], str], value: Any) -> Any:
+    """Return a value; raises `UnsureError` for one with a loss, such as text that is no UUID."""
+    if loss(value):
+        raise UnsureError
+    return value
 
 
 def _converted(items: pa.Array, convert: Convert) -> list[Any]:
