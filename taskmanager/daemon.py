@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
 
 import structlog
@@ -74,7 +75,7 @@ from kafka_pipeline.taskmanager.leases import LeaseKeeper
 from kafka_pipeline.taskmanager.measurements import Measurements
 from kafka_pipeline.taskmanager.metrics import TaskManagerView, samples
 from kafka_pipeline.taskmanager.open_files import OpenFiles
-from kafka_pipeline.taskmanager.query_channel import QueryServer
+from kafka_pipeline.taskmanager.query_server import QueryServer
 from kafka_pipeline.taskmanager.spark import SparkRunner
 from kafka_pipeline.taskmanager.spark_settings import spark_settings
 from kafka_pipeline.taskmanager.state import TaskManagerState
@@ -171,7 +172,7 @@ class TaskManagerDaemon:
         return QueryServer(
             self._spark.bind_host,
             self._channel.authkey,
-            self._spark.queries(self._code, readable),
+            partial(self._spark.queries, self._code, readable),
             readable.references,
         )
 

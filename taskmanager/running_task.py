@@ -30,7 +30,7 @@ from kafka_pipeline.taskmanager.lag_watch import LagWatch
 from kafka_pipeline.taskmanager.marks import Marks
 from kafka_pipeline.taskmanager.offset_doubt import OffsetDoubt
 from kafka_pipeline.taskmanager.past_records import PastRecords
-from kafka_pipeline.taskmanager.query_channel import RemoteQueries
+from kafka_pipeline.taskmanager.remote_queries import RemoteQueries
 from kafka_pipeline.taskmanager.start_gate import StartGate
 from kafka_pipeline.taskmanager.task_stores import TaskStores
 from kafka_pipeline.taskmanager.time_watch import TimeWatch

@@ -26,7 +26,7 @@ from kafka_pipeline.taskmanager.global_stores import GlobalStores
 from kafka_pipeline.taskmanager.lag_watch import LagWatch
 from kafka_pipeline.taskmanager.marks import Marks
 from kafka_pipeline.taskmanager.pipeline_thread import PipelineThread
-from kafka_pipeline.taskmanager.query_channel import RemoteQueries
+from kafka_pipeline.taskmanager.remote_queries import RemoteQueries
 from kafka_pipeline.taskmanager.running_task import TaskContext
 from kafka_pipeline.taskmanager.supervision import supervised
 from kafka_pipeline.taskmanager.task_stores import check_writable

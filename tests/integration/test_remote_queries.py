@@ -13,7 +13,8 @@ from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.columns import lookup_schema, table_of
 from kafka_pipeline.streams.sql.queries import SparkQueries
 from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec, SparkQuery
-from kafka_pipeline.taskmanager.query_channel import QueryServer, RemoteQueries
+from kafka_pipeline.taskmanager.query_server import QueryServer
+from kafka_pipeline.taskmanager.remote_queries import RemoteQueries
 from tests.queries import FUNCTIONS, ROOT, batch, run
 
 pytestmark = pytest.mark.integration
@@ -33,7 +34,7 @@ def served(queries: Queries) -> SparkQueries:
 @pytest.fixture
 def remote(served: SparkQueries) -> Iterator[RemoteQueries]:
     readable = Readable()
-    server = QueryServer("127.0.0.1", KEY, served, readable.references)
+    server = QueryServer("127.0.0.1", KEY, lambda: served, readable.references)
     yield RemoteQueries(("127.0.0.1", server.port), KEY)
     server.close()
 

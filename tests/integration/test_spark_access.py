@@ -19,7 +19,8 @@ from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.queries import SparkQueries
 from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec
 from kafka_pipeline.streams.sql.tables import Tables
-from kafka_pipeline.taskmanager.query_channel import QueryServer, RemoteQueries
+from kafka_pipeline.taskmanager.query_server import QueryServer
+from kafka_pipeline.taskmanager.remote_queries import RemoteQueries
 from tests.queries import refusal, results
 from tests.tiers import long_but_the_first
 
@@ -45,7 +46,7 @@ def remote(session: SparkSession) -> Iterator[RemoteQueries]:
     """Queries as a task has them: by way of its TaskManager, with the default configuration."""
     allowed = Readable(TableSettings(paths=(tempfile.gettempdir(),)))
     served = SparkQueries(session, UserCode(), allowed)
-    server = QueryServer("127.0.0.1", KEY, served, allowed.references)
+    server = QueryServer("127.0.0.1", KEY, lambda: served, allowed.references)
     yield RemoteQueries(("127.0.0.1", server.port), KEY)
     server.close()
 

@@ -14,7 +14,8 @@ from kafka_pipeline.common.config.references import HostReferences
 from kafka_pipeline.streams.sql.columns import table_of
 from kafka_pipeline.streams.sql.queries import RunningQuery
 from kafka_pipeline.streams.sql.spec import Queries, QuerySpec, SparkLostError
-from kafka_pipeline.taskmanager.query_channel import QueryServer, RemoteQueries
+from kafka_pipeline.taskmanager.query_server import QueryServer
+from kafka_pipeline.taskmanager.remote_queries import RemoteQueries
 from tests.queries import FUNCTIONS, ROWS, batch, run
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -44,7 +45,7 @@ def test_query_that_never_ends_is_cancelled_with_its_worker(
 ) -> None:
     """A Python function that sleeps, right after a batch with which it has not."""
     served: Any = ByJobs(queries) if by_jobs else queries
-    server = QueryServer("127.0.0.1", KEY, served, HostReferences())
+    server = QueryServer("127.0.0.1", KEY, lambda: served, HostReferences())
     remote = RemoteQueries(("127.0.0.1", server.port), KEY)
     began = tmp_path / "began"
     os.mkfifo(began)

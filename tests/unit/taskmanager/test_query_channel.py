@@ -25,8 +25,10 @@ from kafka_pipeline.streams.sql.plan_calls import PlanInJvm
 from kafka_pipeline.streams.sql.spec import EndedQueryError, QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.streams.sql.split_results import Member, SplitResults
 from kafka_pipeline.streams.sql.state_shape import StateShape
-from kafka_pipeline.taskmanager import query_channel
-from kafka_pipeline.taskmanager.query_channel import QueryServer, RemoteQueries, RemoteQuery
+from kafka_pipeline.taskmanager import query_channel, query_server
+from kafka_pipeline.taskmanager.query_server import QueryServer
+from kafka_pipeline.taskmanager.remote_calls import RemoteQuery
+from kafka_pipeline.taskmanager.remote_queries import RemoteQueries
 from tests.fake_jvm import CANCELLED, FAILED, FakeJvm, answered
 
 KEY = b"secret"
@@ -185,9 +187,9 @@ def queries(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FakeQuer
 
 @pytest.fixture
 def server(queries: FakeQueries, monkeypatch: pytest.MonkeyPatch) -> Iterator[QueryServer]:
-    monkeypatch.setattr(query_channel, "_WATCH_S", 0.01)
+    monkeypatch.setattr(query_server, "_WATCH_S", 0.01)
     allowed = HostReferences(SecretSettings(("A",)), "TaskManager 0 at host7", {"A": "hunter2"})
-    server = QueryServer("127.0.0.1", KEY, queries, allowed)
+    server = QueryServer("127.0.0.1", KEY, lambda: queries, allowed)
     yield server
     server.close()
 
