@@ -533,8 +533,13 @@ def test_what_needs_no_spark_starts_without_slow_libraries() -> None:
     """They take a while, so they are imported late, in a function."""
     modules = [each.place.partition(":")[0] for each in COMMANDS.values()]
     commands = [f"admin/{module.replace('.', '/')}.py" for module in modules]
-    for entry in ("streams/api/__init__.py", "jobmanager/command.py", *commands):
+    others = ("streams/api/__init__.py", "jobmanager/command.py", "taskmanager/worker.py")
+    for entry in (*others, *commands):
         assert slow_imports(entry, SLOW) == []
+
+
+def test_a_taskmanager_starts_without_what_only_queries_need() -> None:
+    assert slow_imports("taskmanager/daemon.py", {"pyarrow", "pandas", "sqlglot"}) == []
 
 
 @pytest.mark.parametrize("command", ["status", "top", "versions", "pause", "topics", "dlq"])

@@ -17,8 +17,8 @@ LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
 # For batches of 50,000 records, code of Java's second compiler takes a third of the CPU time. At
 # its own thresholds, it compiles so much while Spark starts and plans that this takes half as long
 # again. At ten times those, it compiles little more than what a query does with each record.
-# It starts with a small heap, which grows as needed: with a 64th of the machine's memory, as Java has
-# by default, it fills all of that before it collects anything.
+# It starts with a small heap, which grows as needed: by default, that would be a 64th of the
+# machine's memory, and Java fills all of it before it collects anything.
 _JVM = (
     "-Xms32m -XX:+UseSerialGC -XX:Tier4InvocationThreshold=50000 -XX:Tier4CompileThreshold=150000 "
     "-XX:Tier4BackEdgeThreshold=400000"

@@ -1,8 +1,8 @@
 """Values of NumPy as arguments of calls to the JVM.
 
-The first call that has an argument asks PySpark's converters whether it is a value of NumPy. To know
-whether NumPy is installed, they import PySpark's tools for tests, and with them pandas, PyArrow and
-protobuf: 40 MB and half a second of CPU time in each process that starts Spark.
+The first call that has an argument asks PySpark's converters whether it is a value of NumPy. They
+import PySpark's tools for tests then, to know whether NumPy is installed, and with them pandas,
+PyArrow and protobuf: 70 MB in each process that starts Spark.
 """
 
 from __future__ import annotations

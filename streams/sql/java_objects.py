@@ -96,5 +96,5 @@ class _Releases:
         time.sleep(_RELEASE_INTERVAL_S)
         self._is_asked_for = False
         ids = [self._ids.popleft() for _ in range(len(self._ids))]
-        with suppress(Py4JError):  # If the JVM has ended, so have its objects.
+        with suppress(Py4JError, OSError):  # If the JVM has ended, so have its objects.
             self._java.release(" ".join(ids))

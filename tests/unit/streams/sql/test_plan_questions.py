@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import deque
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from py4j.java_gateway import JavaObject
-from py4j.protocol import GATEWAY_SERVER_OBJECT_ID
+from py4j.protocol import GATEWAY_SERVER_OBJECT_ID, Py4JNetworkError
 from pyspark.sql import SparkSession
 
+from kafka_pipeline.streams.sql import java_objects
 from kafka_pipeline.streams.sql.java_objects import JavaObjects, items
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.plan import all_nodes, expressions, id_of, kind
@@ -117,3 +120,21 @@ def test_objects_that_python_no_longer_uses_are_released(plan: Any) -> None:
         assert time.monotonic() < deadline_s, "the JVM still has it"
         time.sleep(0.05)
     assert gateway.getObject(ids[1]) == kept
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError, ConnectionResetError, Py4JNetworkError])
+def test_objects_of_a_jvm_that_has_ended_need_no_release(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker of py4j goes on: it showed the error, and ended."""
+    monkeypatch.setattr(java_objects, "_RELEASE_INTERVAL_S", 0)
+    asked = []
+
+    def release(ids: str) -> None:
+        asked.append(ids)
+        raise error
+
+    releases = java_objects._Releases(deque(), SimpleNamespace(release=release))
+    releases.appendleft((None, "o7"))
+    releases.garbage_collect_object("", False)
+    assert asked == ["o7"]
