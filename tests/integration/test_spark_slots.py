@@ -38,6 +38,9 @@ class ByJobs:
         query.plan = query._make_plan(query.plan.rows)
         return query
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queries, name)
+
 
 @pytest.mark.parametrize("by_jobs", [False, True])
 def test_query_that_never_ends_is_cancelled_with_its_worker(
