@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from kafka_pipeline.streams import serdes
@@ -27,8 +26,9 @@ class AggregateFunctions:
 
     `subtractor`, for tables, takes a value out of an aggregate. `merger(key, a, b)`, for sessions,
     makes one aggregate of two; the first of them may be what `initializer` returned. `parts` says
-    what an aggregate of the engine itself consists of, in words. `adding(key, value)`, if it is
-    cheaper for several aggregates, returns what adds the value to one of them.
+    what an aggregate of the engine itself consists of, in words. `adder_to_each(key, value,
+    aggregates)`, if there is one, adds the value to each of several aggregates at less cost. It
+    returns others, and leaves those given as they are, which read the same as they were written.
     """
 
     initializer: Initializer
@@ -36,13 +36,14 @@ class AggregateFunctions:
     subtractor: Adder | None = None
     merger: Adder | None = None
     parts: tuple[str, ...] = ()
-    adding: Callable[[Any, Any], Callable[[Any], Any]] | None = None
+    adder_to_each: Callable[[Any, Any, list[Any]], list[Any]] | None = None
 
-    def adding_to(self, key: Any, value: Any) -> Callable[[Any], Any]:
-        """Return what adds a value to each of several aggregates."""
-        if self.adding is not None:
-            return self.adding(key, value)
-        return partial(self.adder, key, value)
+    def add_to_each(self, key: Any, value: Any, aggregates: list[Any]) -> list[Any]:
+        """Add a value to each of several aggregates."""
+        if self.adder_to_each is not None:
+            return self.adder_to_each(key, value, aggregates)
+        adder = self.adder
+        return [adder(key, value, each) for each in aggregates]
 
     def first(self, key: Any, value: Any) -> Any:
         """Return the aggregate of one value."""

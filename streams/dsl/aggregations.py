@@ -6,7 +6,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -21,6 +21,8 @@ from kafka_pipeline.streams.errors import StreamsError, TopologyError
 from kafka_pipeline.streams.serdes import Serde
 
 _NUMBERS = frozenset((int, float))
+_ORDERED = _NUMBERS | {str, bytes}
+_TOO_LARGE = "an int that is too large for a float"
 
 
 class AggregationKind(ABC):
@@ -32,6 +34,10 @@ class AggregationKind(ABC):
     @abstractmethod
     def add(self, state: Any, value: Any) -> Any:
         """Return the state with a value, which is not null. Raises `StreamsError`."""
+
+    def add_to_each(self, states: Sequence[Any], value: Any) -> list[Any]:
+        """Return each of several states with a value; see `add`."""
+        return [self.add(state, value) for state in states]
 
     @property
     def of_table(self) -> Retractable | None:
@@ -65,6 +71,9 @@ class Count(Retractable):
     def add(self, state: Any, value: Any) -> Any:
         return (state or 0) + 1
 
+    def add_to_each(self, states: Sequence[Any], value: Any) -> list[Any]:
+        return [(state or 0) + 1 for state in states]
+
     def merge(self, a: Any, b: Any) -> Any:
         return a + b
 
@@ -85,11 +94,18 @@ class Sum(AggregationKind):
     def add(self, state: Any, value: Any) -> Any:
         return _number(value) if state is None else self.merge(state, _number(value))
 
+    def add_to_each(self, states: Sequence[Any], value: Any) -> list[Any]:
+        number = _number(value)
+        try:
+            return [number if state is None else state + number for state in states]
+        except OverflowError:
+            raise StreamsError(_TOO_LARGE) from None
+
     def merge(self, a: Any, b: Any) -> Any:
         try:
             return a + b
         except OverflowError:
-            raise StreamsError("an int that is too large for a float") from None
+            raise StreamsError(_TOO_LARGE) from None
 
 
 class Average(AggregationKind):
@@ -170,9 +186,16 @@ class Extreme(AggregationKind):
         self._is_max = is_max
 
     def add(self, state: Any, value: Any) -> Any:
-        if type(value) not in (int, float, str, bytes):
+        if type(value) not in _ORDERED:
             raise StreamsError(f"numbers, strings or bytes have an order, not {_type(value)}")
         return value if state is None else self.merge(state, value)
+
+    def add_to_each(self, states: Sequence[Any], value: Any) -> list[Any]:
+        if type(value) not in _ORDERED or not {type(value)}.issuperset(map(type, states)):
+            return super().add_to_each(states, value)
+        if self._is_max:
+            return [value if state != state or value > state else state for state in states]
+        return [value if state != state or value < state else state for state in states]
 
     def merge(self, a: Any, b: Any) -> Any:
         if type(a) is not type(b) and not {type(a), type(b)} <= _NUMBERS:
@@ -331,7 +354,7 @@ class FieldAggregates:
         end = " of a table" if self._of_table else ""
         parts = tuple(f"{aggregation!r}{end}" for _, aggregation, *_ in self._fields)
         return AggregateFunctions(
-            self._begin, self._add, subtractor, self._merge, parts, self._adding
+            self._begin, self._add, subtractor, self._merge, parts, self._add_to_each
         )
 
     def result(self, states: list[Any]) -> dict[str, Any]:
@@ -357,28 +380,17 @@ class FieldAggregates:
                 raise self._error(name, aggregation, error) from error
         return states
 
-    def _adding(self, key: Any, value: Any) -> Callable[[list[Any]], list[Any]]:
-        """See `AggregateFunctions.adding`: the expressions are computed once."""
-        steps = []
-        for index, (name, aggregation, row, add) in enumerate(self._fields):
+    def _add_to_each(self, key: Any, value: Any, aggregates: list[Any]) -> list[Any]:
+        """See `AggregateFunctions`. A field of all aggregates is a column."""
+        columns: list[Sequence[Any]] = list(zip(*aggregates, strict=True))
+        for index, (name, aggregation, row, _) in enumerate(self._fields):
             try:
                 found = row(key, value, None)
+                if found is not None:
+                    columns[index] = aggregation.kind.add_to_each(columns[index], found)
             except StreamsError as error:
                 raise self._error(name, aggregation, error) from error
-            if found is not None:
-                steps.append((index, add, found))
-
-        def added(states: list[Any]) -> list[Any]:
-            index = 0
-            try:
-                for index, add, found in steps:
-                    states[index] = add(states[index], found)
-            except StreamsError as error:
-                name, aggregation, *_ = self._fields[index]
-                raise self._error(name, aggregation, error) from error
-            return states
-
-        return added
+        return list(map(list, zip(*columns, strict=True)))
 
     def _subtract(self, key: Any, value: Any, states: list[Any]) -> list[Any]:
         for index, (name, aggregation, row, _) in enumerate(self._fields):

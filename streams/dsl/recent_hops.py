@@ -26,6 +26,9 @@ from kafka_pipeline.streams.stores.remembered_keys import RememberedKeys
 _WINDOW_BYTES = 100
 """About how much a window takes in addition to the bytes of its aggregate."""
 
+_PART_BYTES = 50
+"""About how much a part of an aggregate takes in addition to its bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hops:
@@ -84,6 +87,8 @@ class RecentHops(RememberedKeys[_KeyHops]):
         self._functions = functions
         self._write, self._read = value_serde.serialize, value_serde.deserialize
         self._reused = same_when_read(value_serde)
+        self._are_all_reused = functions.adder_to_each is not None
+        self._window_bytes = _WINDOW_BYTES + _PART_BYTES * len(functions.parts)
         self._advance_ms = advance_ms
         self._sends_old = sends_old
         self._changes: Changes = {}
@@ -100,8 +105,8 @@ class RecentHops(RememberedKeys[_KeyHops]):
         Raises `SerializationError`, and whatever user functions raise.
         """
         self._begin(keys, hops)
-        begin, adding_to = self._functions.initializer, self._functions.adding_to
-        write, read, reused, sends_old = self._write, self._read, self._reused, self._sends_old
+        begin, add_to_each = self._functions.initializer, self._functions.add_to_each
+        write, sends_old = self._write, self._sends_old
         known, changes, pack = self._keys, self._changes, pack_signed_time
         news, olds, times = list[Any](), list[Any](), list[int]()
         grown = 0
@@ -112,18 +117,11 @@ class RecentHops(RememberedKeys[_KeyHops]):
             if found.first != span.first or len(found.stored) != size:
                 found = known[data] = self._moved(data, found, span)
             stored, aggregates = found.stored, found.aggregates
-            add = adding_to(key, value)
-            if aggregates is None:
-                if sends_old:
-                    olds += [None if each is None else read(each[TIME_BYTES:]) for each in stored]
-                added = [
-                    add(begin() if each is None else read(each[TIME_BYTES:])) for each in stored
-                ]
-            else:
-                if sends_old:
-                    olds += aggregates
-                added = [add(begin() if each is None else each) for each in aggregates]
-            found.aggregates = added if reused.issuperset(map(type, added)) else None
+            if sends_old:
+                olds += aggregates or self._all_read(stored)
+            before = aggregates or self._all_read(stored)
+            added = add_to_each(key, value, [begin() if each is None else each for each in before])
+            found.aggregates = added if self._are_reused(added) else None
             if found.latest > time:
                 own = [time if each is None else max(time, signed_time(each)) for each in stored]
                 written = [
@@ -134,7 +132,7 @@ class RecentHops(RememberedKeys[_KeyHops]):
                 found.latest, own, head = time, [time] * size, pack(time)
                 if found.aggregates is None:
                     written = [None if each is None else head + write(each) for each in added]
-                elif added.count(added[0]) == size:
+                elif not self._are_all_reused and added.count(added[0]) == size:
                     written = [head + write(added[0])] * size
                 else:
                     written = [head + each for each in map(write, added)]
@@ -148,7 +146,7 @@ class RecentHops(RememberedKeys[_KeyHops]):
 
     def _size_of(self, key: bytes, known: _KeyHops) -> int:
         data = sum(map(len, filter(None, known.stored)))
-        return ENTRY_BYTES + len(key) + _WINDOW_BYTES * len(known.stored) + data
+        return ENTRY_BYTES + len(key) + self._window_bytes * len(known.stored) + data
 
     def _begin(self, keys: Sequence[bytes], hops: Sequence[Hops]) -> None:
         """Read the windows of keys that are not known yet."""
@@ -193,15 +191,17 @@ class RecentHops(RememberedKeys[_KeyHops]):
 
     def _aggregates(self, stored: Sequence[bytes | None]) -> list[Any] | None:
         """Return aggregates that need not be read for each call; `None` if any must."""
-        if not self._reused:
+        if not self._reused and not self._are_all_reused:
             return None
-        aggregates = list[Any]()
-        for each in stored:
-            aggregate = None if each is None else self._read(each[TIME_BYTES:])
-            if each is not None and type(aggregate) not in self._reused:
-                return None
-            aggregates.append(aggregate)
-        return aggregates
+        aggregates = self._all_read(stored)
+        known = [aggregate for aggregate, each in zip(aggregates, stored, strict=True) if each]
+        return aggregates if self._are_reused(known) else None
+
+    def _all_read(self, stored: Sequence[bytes | None]) -> list[Any]:
+        return [None if each is None else self._read(each[TIME_BYTES:]) for each in stored]
+
+    def _are_reused(self, aggregates: Sequence[Any]) -> bool:
+        return self._are_all_reused or self._reused.issuperset(map(type, aggregates))
 
     def _end(self, grown: int) -> None:
         """Write what has changed."""

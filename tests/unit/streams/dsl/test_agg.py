@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
@@ -298,6 +300,31 @@ def test_merged_states_give_what_all_values_give(values: list[Any], cut: int) ->
         if states[0] is None or states[1] is None:
             continue
         assert kind.result(kind.merge(states[0], states[1])) == kind.result(states[2])
+
+
+VALUES = st.lists(st.integers() | st.floats() | st.text() | st.binary(), max_size=3)
+
+
+@given(st.lists(VALUES, min_size=1, max_size=4), VALUES.filter(bool))
+def test_a_value_is_added_to_each_of_several_states_as_to_one(
+    before: list[list[Any]], values: list[Any]
+) -> None:
+    """Also one that is refused for one of them."""
+    for name, aggregation in FIELDS.items():
+        add, states = aggregation.kind.add, [None] * len(before)
+        for index, given_before in enumerate(before):
+            with suppress(StreamsError):
+                for each in given_before:
+                    states[index] = add(states[index], each)
+        kept = repr(states)
+        try:
+            wanted = repr([add(state, values[0]) for state in states])
+        except StreamsError as error:
+            with pytest.raises(StreamsError, match=re.escape(str(error))):
+                aggregation.kind.add_to_each(states, values[0])
+        else:
+            assert repr(aggregation.kind.add_to_each(states, values[0])) == wanted, name
+        assert repr(states) == kept
 
 
 def test_nan_is_an_extreme_only_alone() -> None:

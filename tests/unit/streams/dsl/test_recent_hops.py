@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from kafka_pipeline import serdes, stores
+from kafka_pipeline import agg, serdes, stores, value
 from kafka_pipeline.streams.dsl.aggregate_functions import (
     AggregateFunctions,
     counting,
     reducing,
 )
+from kafka_pipeline.streams.dsl.aggregations import STATES, FieldAggregates
 from kafka_pipeline.streams.dsl.recent_hops import Hops, RecentHops
 from kafka_pipeline.streams.dsl.windows import TimeWindows
 from kafka_pipeline.streams.serdes import Serde
@@ -33,11 +34,26 @@ def append(key: str, value: str, found: list[str]) -> list[str] | None:
     return None if len(found) > 4 else found
 
 
+TEXT = value()
+NUMBER = TEXT.cast(float)
+FIELDS = FieldAggregates(
+    {
+        "n": agg.count(),
+        "total": agg.sum(NUMBER),
+        "mean": agg.avg(NUMBER),
+        "least": agg.min(NUMBER),
+        "most": agg.max(TEXT),
+        "last": agg.last(TEXT),
+        "kinds": agg.approx_distinct(TEXT),
+    },
+    "Fields",
+)
 FUNCTIONS: dict[str, tuple[AggregateFunctions, Serde[Any]]] = {
     "count": (counting(), serdes.int64),
     "text": (reducing(lambda a, b: f"{a},{b}"), serdes.string),
     "newest": (reducing(lambda a, b: b), serdes.string),
     "list": (AggregateFunctions(list, append), serdes.json),
+    "fields": (FIELDS.functions, STATES),
 }
 Windows = WindowStore[bytes, Any]
 Model = dict[tuple[bytes, int], tuple[int, Any]]
@@ -115,7 +131,7 @@ def test_results_are_those_of_one_window_after_the_other(seed: int, name: str) -
                 below.commit(offset)
             case 2:
                 key, start = chance.choice(KEYS), now // 20 * 20
-                value = functions.first("", "other")
+                value = functions.first("", "0.5")
                 store.put(key, ValueAndTimestamp(value, now), start)
                 model[key, start] = now, serde.serialize(value)
             case 3:
