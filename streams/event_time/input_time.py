@@ -61,6 +61,8 @@ class _Input:
     is_covered: bool = False
     """Whether the task has read nothing beyond that mark."""
     empty_since_ms: int | None = None
+    empty_at: int = 0
+    """The offset of the end at which a source partition has been since then."""
 
 
 class InputTime:
@@ -177,7 +179,8 @@ class InputTime:
         self._take_news()
         for partition, each in self._known.items():
             if each.writers == SOURCE:
-                self._update_source(each, now_ms, clock(partition), is_empty=partition in ends)
+                end = reached(partition) if partition in ends else None
+                self._update_source(each, now_ms, clock(partition), end)
             elif each.marks:
                 offset = reached(partition)
                 while each.marks and each.marks[0].offset <= offset:
@@ -201,11 +204,11 @@ class InputTime:
                 each.progress = each.progress._replace(is_idle=False)
                 each.read = each.read._replace(is_idle=False)
 
-    def _update_source(self, each: _Input, now_ms: int, clock: int, *, is_empty: bool) -> None:
-        if not is_empty:
+    def _update_source(self, each: _Input, now_ms: int, clock: int, end: int | None) -> None:
+        if end is None:
             each.empty_since_ms = None
-        elif each.empty_since_ms is None:
-            each.empty_since_ms = now_ms
+        elif each.empty_since_ms is None or each.empty_at != end:
+            each.empty_since_ms, each.empty_at = now_ms, end
         since_ms = each.empty_since_ms
         is_idle = since_ms is not None and now_ms - since_ms >= self._idle_after_ms
         each.progress = Progress(clock, is_idle, clock)

@@ -113,8 +113,8 @@ class WriterProgress:
 
     def __init__(self, idle_after_ms: int) -> None:
         self._idle_after_ms = idle_after_ms
-        self._read_since_ms: dict[tuple[str, Partition], int] = {}
-        """Since when an input is fully read, by processor and partition."""
+        self._read_since: dict[tuple[str, Partition], tuple[int, int]] = {}
+        """Up to which offset an input is fully read, and since when, by processor and partition."""
 
     def of(
         self, topic: str, writers: Sequence[Writer], answers: Answers, now_ms: int
@@ -170,11 +170,15 @@ class WriterProgress:
         known = _progress(committed, is_internal=is_internal)
         place = writer.processor, partition
         if writer.processor not in answers.committed or _unread(committed, partition, answers) != 0:
-            self._read_since_ms.pop(place, None)
+            self._read_since.pop(place, None)
             return Progress(known.time_ms, False, known.sources_ms)
-        since_ms = self._read_since_ms.setdefault(place, now_ms)
         if is_internal:
             return Progress(known.time_ms, known.is_idle, known.sources_ms)
+        position = UNKNOWN if committed is None else committed.offset
+        read_to, since_ms = self._read_since.get(place, (position, now_ms))
+        if read_to != position:  # records came after the last look, and were processed
+            since_ms = now_ms
+        self._read_since[place] = position, since_ms
         least_ms = self._idle_after_ms if is_one else _MOST_SILENT * self._idle_after_ms
         is_idle = now_ms - since_ms >= least_ms
         is_idle |= known.is_idle and not is_one

@@ -119,6 +119,14 @@ def test_a_source_partition_that_was_read_to_its_end_holds_for_a_while() -> None
     assert update(known, 1001, clocks={A: 91, B: 95}) == 91
 
 
+def test_a_source_partition_with_new_records_is_not_idle_although_they_are_processed() -> None:
+    known = InputTime({A: SOURCE, B: SOURCE}, 1000, passes_sources_on=True)
+    assert update(known, 0, {A: 5}, {A: 5, B: 90}, ends=(A,)) == 5
+    assert update(known, 900, {A: 6}, {A: 6, B: 90}, ends=(A,)) == 6
+    assert update(known, 1899, {A: 6}, {A: 6, B: 90}, ends=(A,)) == 6
+    assert update(known, 1900, {A: 6}, {A: 6, B: 90}, ends=(A,)) == 90
+
+
 def test_what_was_only_read_lets_others_go_ahead() -> None:
     known = InputTime({A: 2, B: SOURCE}, 1000)
     known.learn({A: mark(10, Progress(50))})

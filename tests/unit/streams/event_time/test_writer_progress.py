@@ -55,6 +55,16 @@ def test_what_was_read_to_its_end_holds_for_a_while() -> None:
     assert progress(known, found, 1500) == Progress(50)
 
 
+def test_records_that_were_read_since_the_last_look_count_as_activity() -> None:
+    known = WriterProgress(IDLE_MS)
+    found = answers({0: at(5, 50), 1: at(9, 90)}, {0: 5, 1: 10})
+    assert progress(known, found) == Progress(50)
+    found = answers({0: at(6, 55), 1: at(9, 90)}, {0: 6, 1: 10})
+    assert progress(known, found, 900) == Progress(55)
+    assert progress(known, found, 1800) == Progress(55)
+    assert progress(known, found, 1900) == Progress(90)
+
+
 def test_markers_after_the_last_record_are_not_unread() -> None:
     known = WriterProgress(0)
     found = answers({0: at(5, 50, end=6), 1: at(9, 90)}, {0: 6, 1: 10})
