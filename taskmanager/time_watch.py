@@ -17,7 +17,7 @@ from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.pipelines.event_time import EventTimeSpec, Writer
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.event_time.input_time import InputTime, Mark
-from kafka_pipeline.streams.event_time.progress import UNKNOWN
+from kafka_pipeline.streams.event_time.progress import UNKNOWN, Progress
 from kafka_pipeline.streams.event_time.writer_progress import (
     Answers,
     Holder,
@@ -33,6 +33,8 @@ _MOST_WAIT_S = 5.0
 _CPU_PAUSES = 85
 """The pause is also this many times the CPU time of the look: the brokers need about as much, and
 neither should spend more than 2 % of a core on event time, however many tasks there are."""
+
+_NOTHING = Mark(0, Progress(), Progress())
 
 _Topic = tuple[str, str]
 """A processor and a topic that it reads; different readers may see a topic's progress
@@ -60,7 +62,7 @@ class PositionAsker(Protocol):
 class _Watched:
     """A task, the writers of its internal inputs, and the event time of its inputs."""
 
-    writers: Mapping[Partition, tuple[Writer, ...]]
+    spec: EventTimeSpec
     input_time: InputTime
 
 
@@ -100,11 +102,10 @@ class TimeWatch:
 
     def watch(self, task: TaskId, spec: EventTimeSpec, input_time: InputTime) -> None:
         """Keep a task informed of the progress of its inputs, until it is forgotten."""
-        writers = {(topic, task.partition): of_topic for topic, of_topic in spec.writers.items()}
-        if not writers:
+        if not spec.writers:
             return
         with self._changing:
-            self._tasks[task] = _Watched(writers, input_time)
+            self._tasks[task] = _Watched(spec, input_time)
 
     def forget(self, task: TaskId, input_time: InputTime | None) -> None:
         """Stop watching a task, unless it has started again."""
@@ -126,32 +127,35 @@ class TimeWatch:
         """Return the progress, at the last look, of the internal topics that a task reads."""
         with self._changing:
             watched, known = self._tasks.get(task), self._known
-        topics = [(task.processor, topic) for topic, _ in watched.writers] if watched else []
+        topics = [(task.processor, topic) for topic in watched.spec.writers] if watched else []
         return [known[topic] for topic in topics if topic in known]
 
     def look(self) -> None:
         """Ask the brokers. Blocks for some milliseconds, for seconds if they are slow."""
         with self._changing:
             tasks = dict(self._tasks)
-        topics: dict[_Topic, tuple[Writer, ...]] = {}
+        topics: dict[_Topic, EventTimeSpec] = {}
         marks: dict[Partition, None] = {}
         for task, watched in tasks.items():
-            for partition, writers in watched.writers.items():
-                topics[task.processor, partition[0]] = writers
-                marks[partition] = None
-        answers = self._answers([w for each in topics.values() for w in each], marks)
+            for topic in watched.spec.writers:
+                topics[task.processor, topic] = watched.spec
+                marks[topic, task.partition] = None
+        answers = self._answers([w for spec in topics.values() for w in spec.all_writers], marks)
         now_ms = int(self._clock() * 1000)
         known = {
-            topic: self._progress.of(topic[1], writers, answers, now_ms)
-            for topic, writers in topics.items()
+            (reader, topic): self._progress.of(
+                topic, spec.writers[topic], answers, now_ms, {**spec.writers, **spec.upstream}
+            )
+            for (reader, topic), spec in topics.items()
         }
         self._known = known
         for task, watched in tasks.items():
             new = {}
-            for partition in watched.writers:
-                if (end := answers.ends.get(partition)) is not None:
-                    at = known[task.processor, partition[0]]
-                    new[partition] = Mark(end, at.progress, at.foreign)
+            for topic in watched.spec.writers:
+                partition = (topic, task.partition)
+                end, at = answers.ends.get(partition), known[task.processor, topic]
+                # Of an input whose end is unknown, it is also unknown whether it is idle.
+                new[partition] = _NOTHING if end is None else Mark(end, at.progress, at.foreign)
             watched.input_time.learn(new)
 
     def _answers(self, writers: Collection[Writer], marks: Collection[Partition]) -> Answers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kafka_pipeline.common.pipelines.specs import ProcessorSpec, SparkSpec, TopologySpec
@@ -46,11 +47,19 @@ class EventTimeSpec(Strict, frozen=True, kw_only=True):
 
     A processor has no such value if neither it nor any processor downstream needs event time. The
     topics in `looked_up` say nothing about it, where it matters: their records only change what
-    others look up.
+    others look up. `upstream` has the writers of the internal topics ahead of those in `writers`,
+    if inputs have different origins: only a reader that sees the sources itself then knows that
+    none of its inputs has an unread record.
     """
 
     writers: Mapping[Name, tuple[Writer, ...]] = {}
     looked_up: tuple[Name, ...] = ()
+    upstream: Mapping[Name, tuple[Writer, ...]] = {}
+
+    @property
+    def all_writers(self) -> Iterator[Writer]:
+        """All writers, with those of the topics upstream."""
+        return chain.from_iterable((*self.writers.values(), *self.upstream.values()))
 
     def origins(self, topic: str, *, with_feedback: bool = True) -> frozenset[str]:
         """Return the processors that read the records of an internal topic from sources."""
@@ -68,14 +77,7 @@ def event_times(pipeline: Pipeline) -> dict[str, EventTimeSpec]:
     """Return the writers for each processor that needs event time, or that passes it on."""
     flow = _Flow(pipeline)
     return {
-        processor.id: EventTimeSpec(
-            writers={
-                topic: tuple(flow.writers(processor, topic))
-                for topic in pipeline.in_topics(processor)
-                if topic in flow.written
-            },
-            looked_up=flow.looked_up(processor),
-        )
+        processor.id: flow.spec(processor)
         for processor in pipeline.processors
         if flow.passes_time(processor)
     }
@@ -132,6 +134,38 @@ class _Flow:
             if each.id in self._reached[processor.id]
         )
 
+    def spec(self, processor: PipelineProcessor) -> EventTimeSpec:
+        """Return whose event time a processor goes by."""
+        topics = self._pipeline.in_topics(processor)
+        written = [topic for topic in topics if topic in self.written]
+        writers = {topic: tuple(self.writers(processor, topic)) for topic in written}
+        return EventTimeSpec(
+            writers=writers,
+            looked_up=self.looked_up(processor),
+            upstream=self._upstream(processor, writers),
+        )
+
+    def _upstream(
+        self, processor: PipelineProcessor, writers: Mapping[str, tuple[Writer, ...]]
+    ) -> dict[str, tuple[Writer, ...]]:
+        """Return the writers of the internal topics ahead of those that a processor reads.
+
+        If all inputs have the same origins, they are not needed: an idle input that does not know
+        of records that others know of holds time back anyway.
+        """
+        inputs = [(each, topic) for of in writers.values() for each in of for topic in each.inputs]
+        origins = {each.origins(topic) for each, topic in inputs}
+        if set(self._timed(processor)) - writers.keys():
+            origins.add(frozenset([processor.id]))
+        found: dict[str, tuple[Writer, ...]] = {}
+        waiting = [topic for each, topic in inputs if topic in each.internal]
+        while waiting and len(origins) > 1:
+            topic = waiting.pop()
+            if topic not in writers and topic not in found:
+                found[topic] = tuple(self.writers(processor, topic))
+                waiting += [each for writer in found[topic] for each in writer.internal]
+        return found
+
     def looked_up(self, processor: PipelineProcessor) -> tuple[str, ...]:
         """Return the topics that are only looked up, if that matters.
 
@@ -171,15 +205,17 @@ class _Flow:
         the topic itself: in a foreign-key join, a row asks without waiting for earlier answers, but
         an answer comes after the question.
         """
-        silent = {
-            *self._pipeline.feedback_topics(writer),
-            *self._pipeline.looked_up_topics(writer),
-        }
         answers, led_to = _closure(self._after, topic), _closure(self._led_to, topic)
-        for each in self._pipeline.in_topics(writer):
+        for each in self._timed(writer):
             asks = self._leads(writer, each, topic) and each not in led_to
-            if each not in silent and (asks or each not in answers):
+            if asks or each not in answers:
                 yield each
+
+    def _timed(self, processor: PipelineProcessor) -> list[str]:
+        """Return the topics of a processor that say something about event time."""
+        pipeline = self._pipeline
+        silent = {*pipeline.feedback_topics(processor), *pipeline.looked_up_topics(processor)}
+        return [each for each in pipeline.in_topics(processor) if each not in silent]
 
     def _leads(self, processor: PipelineProcessor, topic: str, to: str) -> bool:
         """Return whether records that a processor reads from a topic lead to those of another."""

@@ -102,13 +102,24 @@ class _TaskInput(NamedTuple):
     is_feedback: bool
 
 
+class _Look(NamedTuple):
+    """The answers of one moment. `idle` has the topics of `upstream` that were looked at."""
+
+    answers: Answers
+    now_ms: int
+    upstream: Mapping[str, Sequence[Writer]]
+    idle: dict[str, bool]
+
+
 class WriterProgress:
     """Finds the progress of the writers of topics. For one thread at a time.
 
     A writing task has the least progress of its active inputs. A source partition becomes idle once
     nothing is unread for `idle_after_ms`. If a task has several inputs, or one that other tasks
-    write, only the task itself can tell which are idle, as its results depend on that. A task that
-    says nothing for ten times as long, with nothing unread, is not running.
+    write, only the task itself can tell which are idle, as its results depend on that. One that
+    other tasks write is not idle either while anything upstream of it is not: the task may not have
+    learned of that yet. A task that says nothing for ten times as long, with nothing unread, is not
+    running.
     """
 
     def __init__(self, idle_after_ms: int) -> None:
@@ -117,25 +128,33 @@ class WriterProgress:
         """Up to which offset an input is fully read, and since when, by processor and partition."""
 
     def of(
-        self, topic: str, writers: Sequence[Writer], answers: Answers, now_ms: int
+        self,
+        topic: str,
+        writers: Sequence[Writer],
+        answers: Answers,
+        now_ms: int,
+        upstream: Mapping[str, Sequence[Writer]] = {},
     ) -> TopicProgress:
         """Return the progress of a topic that these processors write.
 
-        `now_ms` comes from a clock that only goes forward.
+        `now_ms` comes from a clock that only goes forward. `upstream` has the writers of topics
+        ahead of this one: the reader then knows of records that are under way before the tasks
+        between do.
         """
+        return self._of_topic(topic, writers, _Look(answers, now_ms, upstream, {}))
+
+    def _of_topic(self, topic: str, writers: Sequence[Writer], look: _Look) -> TopicProgress:
         mark = topic_mark(topic)
         inputs = [
             each
             for writer in writers
             for number in range(writer.tasks)
-            for each in self._of_task(writer, number, mark, answers, now_ms)
+            for each in self._of_task(writer, number, mark, look)
         ]
-        return TopicProgress(inputs, answers)
+        return TopicProgress(inputs, look.answers)
 
-    def _of_task(
-        self, writer: Writer, number: int, mark: str, answers: Answers, now_ms: int
-    ) -> Iterator[_TaskInput]:
-        committed = answers.committed.get(writer.processor, {})
+    def _of_task(self, writer: Writer, number: int, mark: str, look: _Look) -> Iterator[_TaskInput]:
+        committed = look.answers.committed.get(writer.processor, {})
         inputs = _inputs(writer, number)
         hold_ms = 0
         for partition in inputs:
@@ -143,14 +162,8 @@ class WriterProgress:
             if known is not None and known.progress is not None:
                 hold_ms = max(hold_ms, dict(known.progress.holds).get(mark, 0))
         for partition in inputs:
-            progress = self._of_input(
-                writer,
-                partition,
-                committed.get(partition),
-                answers,
-                now_ms,
-                is_one=len(inputs) == 1,
-            )
+            known = committed.get(partition)
+            progress = self._of_input(writer, partition, known, look, is_one=len(inputs) == 1)
             topic, _ = partition
             has_all = topic in writer.internal
             part = PartProgress(progress.held_back(hold_ms), writer.origins(topic), has_all)
@@ -161,28 +174,36 @@ class WriterProgress:
         writer: Writer,
         partition: Partition,
         committed: Committed | None,
-        answers: Answers,
-        now_ms: int,
+        look: _Look,
         *,
         is_one: bool,
     ) -> Progress:
-        is_internal = partition[0] in writer.internal
+        topic, _ = partition
+        is_internal = topic in writer.internal
         known = _progress(committed, is_internal=is_internal)
-        place = writer.processor, partition
+        place, answers = (writer.processor, partition), look.answers
         if writer.processor not in answers.committed or _unread(committed, partition, answers) != 0:
             self._read_since.pop(place, None)
             return Progress(known.time_ms, False, known.sources_ms)
         if is_internal:
-            return Progress(known.time_ms, known.is_idle, known.sources_ms)
+            is_idle = known.is_idle and self._is_idle(topic, look)
+            return Progress(known.time_ms, is_idle, known.sources_ms)
         position = UNKNOWN if committed is None else committed.offset
-        read_to, since_ms = self._read_since.get(place, (position, now_ms))
+        read_to, since_ms = self._read_since.get(place, (position, look.now_ms))
         if read_to != position:  # records came after the last look, and were processed
-            since_ms = now_ms
+            since_ms = look.now_ms
         self._read_since[place] = position, since_ms
         least_ms = self._idle_after_ms if is_one else _MOST_SILENT * self._idle_after_ms
-        is_idle = now_ms - since_ms >= least_ms
+        is_idle = look.now_ms - since_ms >= least_ms
         is_idle |= known.is_idle and not is_one
         return Progress(known.time_ms, is_idle, known.sources_ms)
+
+    def _is_idle(self, topic: str, look: _Look) -> bool:
+        """Return whether nothing is under way to a topic, as far as its writers are known."""
+        if topic not in look.idle:
+            found = self._of_topic(topic, look.upstream.get(topic, ()), look)
+            look.idle[topic] = found.progress.is_idle
+        return look.idle[topic]
 
 
 def _inputs(writer: Writer, number: int) -> list[Partition]:

@@ -140,6 +140,20 @@ def referring_to_itself(rows: str, out: str) -> StreamsBuilder:
     return builder
 
 
+def paired(left: str, right: str, out: str, hops: int = 2) -> StreamsBuilder:
+    """Join two streams of a minute, of which the left one goes through several repartitions."""
+    builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.string)
+    one, other = (
+        builder.stream(topic, name=name).select_key(lambda key, value: value)
+        for topic, name in ((left, "ReadLeft"), (right, "ReadRight"))
+    )
+    for number in range(hops - 1):
+        one = one.repartition(name=f"Hop{number}").select_key(lambda key, value: value)
+    minute = windows.join(before_ms=60_000, after_ms=60_000, grace_ms=0)
+    one.join(other, lambda left, right: left + right, minute, name="Paired").to(out)
+    return builder
+
+
 def by_value(lines: str, counts: str) -> Topology:
     """Count how often each value comes; values and counts go through a repartition topic."""
     builder = StreamsBuilder(key_serde=serdes.bytes, value_serde=serdes.bytes)

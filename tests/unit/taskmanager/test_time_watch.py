@@ -108,6 +108,33 @@ def test_a_group_without_an_answer_holds_back_only_who_needs_it() -> None:
     assert time_of(refunded_time) == 7000
 
 
+def test_an_input_whose_end_is_unknown_is_not_idle() -> None:
+    """Its broker may be away, and records of its sources may wait for it."""
+    brokers = Answering()
+    brokers.groups[GROUP] = {("payments", 0): at(10, 5000)}
+    brokers.groups["processors_Refunds"] = {("refunds", 0): at(10, 5000)}
+    brokers.marks = {("payments", 0): 10, ("refunds", 0): 10, ARC: 7, REFUNDED: 7}
+    clock = Clock()
+    watch = TimeWatch(CONFIG, brokers, clock.monotonic)
+    input_time = InputTime({ARC: 1, REFUNDED: 1}, CONFIG.idle_after_ms)
+    writers = {
+        "arc": (Writer(processor="Payments", inputs={"payments": 1}),),
+        "refunded": (Writer(processor="Refunds", inputs={"refunds": 1}),),
+    }
+    watch.watch(COUNTS, EventTimeSpec(writers=writers), input_time)
+    watch.look()
+    clock.now_s += CONFIG.idle_after_ms / 1000
+    watch.look()
+    assert time_of(input_time) == 5000
+    brokers.groups["processors_Refunds"] = {("refunds", 0): at(11, 7000)}
+    del brokers.marks[ARC]
+    watch.look()
+    assert time_of(input_time) == 5000
+    brokers.marks[ARC] = 7
+    watch.look()
+    assert time_of(input_time) == 7000
+
+
 def test_brokers_that_do_not_answer_cost_no_long_pause() -> None:
     """A look at a job of ten processors may take 20 s meanwhile; then another broker leads."""
     assert pause_s(took_s=0.01, cpu_s=0.001) == LEAST_INTERVAL_S

@@ -11,6 +11,7 @@ from kafka_pipeline.streams.event_time.progress import Progress
 from kafka_pipeline.streams.event_time.writer_progress import Answers, Holder, WriterProgress
 
 IDLE_MS = 1000
+IDLE = True
 ONE = Writer(processor="P", inputs={"in": 2})
 
 
@@ -111,6 +112,28 @@ def test_of_an_internal_input_only_the_task_says_whether_it_is_idle() -> None:
     # A version that knew nothing of event time has committed this.
     found = answers({0: Committed(5, 50)}, {0: 6})
     assert progress(known, found, 0, inner) == Progress(-1)
+
+
+def test_an_internal_input_is_not_idle_while_something_is_under_way_to_it() -> None:
+    inner = Writer(processor="P", inputs={"moved": 1}, internal={"moved": ("S",)})
+    upstream = {"moved": (Writer(processor="S", inputs={"source": 2}),)}
+    known = WriterProgress(IDLE_MS)
+
+    def found(now_ms: int, read: int, end: int) -> Progress:
+        positions = {
+            # Both tasks were idle, and have not learned of the sources' new records.
+            "P": {("moved", 0): at(5, 50, is_idle=True)},
+            "S": {("source", 0): at(9, 50), ("source", 1): at(read, 50)},
+        }
+        ends = {("moved", 0): 5, ("source", 0): 9, ("source", 1): end}
+        asked = Answers(positions, {}, ends)
+        return known.of("out", [inner], asked, now_ms, upstream).progress
+
+    assert found(0, 7, 7) == Progress(50)
+    assert found(1000, 7, 7) == Progress(50, IDLE)
+    assert found(1001, 7, 8) == Progress(50)
+    assert found(1002, 8, 8) == Progress(50)
+    assert found(2002, 8, 8) == Progress(50, IDLE)
 
 
 def test_of_several_inputs_the_task_says_so_unless_it_is_silent() -> None:

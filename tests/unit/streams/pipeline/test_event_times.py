@@ -69,6 +69,34 @@ def test_origins_are_the_processors_that_read_sources() -> None:
     assert asking.origins(answers, with_feedback=False) == {"W-Found-source", "W-s-source"}
 
 
+def test_a_join_of_sources_sees_what_is_under_way_to_it_from_each_of_them() -> None:
+    found = event_times(load(topology("paired", "left: l, right: r, out: o, hops: 3"), JOB))
+    joining = found["W-Paired-left"]
+    assert set(joining.writers) == {
+        "W_Paired-left-repartition_job",
+        "W_Paired-right-repartition_job",
+    }
+    assert {topic: of.processor for topic, (of,) in joining.upstream.items()} == {
+        "W_Hop1-repartition_job": "W-Hop0",
+        "W_Hop0-repartition_job": "W-ReadLeft",
+    }
+    # Those that have one source know from each other what they have yet to learn.
+    assert found["W-Hop1"].writers
+    assert not found["W-Hop1"].upstream
+    directly = event_times(load(topology("paired", "left: l, right: r, out: o, hops: 1"), JOB))
+    assert not any(spec.upstream for spec in directly.values())
+
+
+def test_rows_of_another_source_wait_for_what_is_under_way_to_them() -> None:
+    found = event_times(load(topology("enriched", "stream: s, table: t, rows: r, out: o"), JOB))
+    answers = "W_Joined-answers-repartition_job"
+    assert set(found["W-Rows-source"].writers) == {answers}
+    assert set(found["W-Rows-source"].upstream) == {
+        "W_Joined-subscriptions-repartition_job",
+        "W_Enriched-by-key-repartition_job",
+    }
+
+
 LOOKUPS = "events: e, names: n, changes: c, tables: t, out: o"
 
 
