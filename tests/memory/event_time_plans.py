@@ -170,10 +170,9 @@ def _plan(random: Random, unit: int, disorder: int) -> Plan:
     if table:
         # A call comes directly after a topic.
         steps = (tuple(step for step in steps[0] if step not in FIRST_STEPS), *steps[1:])
-    kept = (_NOTHING_KEPT,) * len(hops)
-    if join is None or join.kind == VERSIONED:
-        # In a join of streams, the closing records must meet those of the other side.
-        kept = tuple(_kept(random, unit, disorder) for _ in hops)
+    # In a join of streams, the closing records must meet those of the other side.
+    may_hold = join is None or join.kind == VERSIONED
+    kept = tuple(_kept(random, unit, disorder, may_hold=may_hold) for _ in hops)
     steps = tuple(
         tuple(step for step in each if step not in FIRST_STEPS) if after.kinds else each
         for each, after in zip(steps, (_NOTHING_KEPT, *kept), strict=True)
@@ -181,12 +180,14 @@ def _plan(random: Random, unit: int, disorder: int) -> Plan:
     return Plan(steps, hops, join, levels, table=table, kept=kept)
 
 
-def _kept(random: Random, unit: int, disorder: int) -> Kept:
+def _kept(random: Random, unit: int, disorder: int, *, may_hold: bool) -> Kept:
     """Return what a hop keeps: histories that are long enough for what comes late, and no longer.
 
     What is late by more than a step holds back passes at once if all inputs are that far.
     """
     kinds = tuple(random.choice(tuple(KEPT)) for _ in range(random.choice((0, 1, 1, 2))))
+    if not may_hold:
+        kinds = tuple(kind for kind in kinds if kind not in HOLDING)
     if kinds and kinds[0] in HOLDING:
         # A task does not know its time ahead of a join by that after it.
         kinds = tuple(kind for kind in kinds if not kind.startswith("foreign key"))
