@@ -79,6 +79,8 @@ _OFFSET = (
 # Hints for the user, where the error itself gives none.
 _NON_RETRIABLE = {
     **dict.fromkeys(_OUT_OF_RANGE, _OFFSET),
+    # A leader of a newer epoch has fewer records than were read (KIP-320), so it is certain.
+    KafkaError._LOG_TRUNCATION: _OFFSET,
     KafkaError.INVALID_RECORD: (
         "the topic refuses a record: it is compacted, or the brokers check records against a "
         "schema, and that has changed since the task started. Start the task again with "

@@ -314,6 +314,10 @@ class ManagedConsumer:
                     logger.warning("a right is missing", reason=explain(error, right))
             elif error.code() == KafkaError._PARTITION_EOF:
                 signals.ends.append((partition, message.offset() or 0))
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET and message.offset() is None:
+                # Only a truncated log gives no offset, and only this text says what it is.
+                lost = KafkaError(KafkaError._LOG_TRUNCATION, error.str())
+                signals.errors.append((partition, lost))
             elif not is_passing(error) and self._is_of_now(error, message):
                 signals.errors.append((partition, error))
         return records

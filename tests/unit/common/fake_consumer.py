@@ -35,9 +35,16 @@ class FakeConsumer:
         """Hand out records of these topics, partitions and offsets next."""
         self._messages = [message(offset, topic, number) for topic, number, offset in places]
 
-    def report(self, code: int, offset: int, topic: str = "lines", partition: int = 0) -> None:
+    def report(
+        self,
+        code: int,
+        offset: int,
+        topic: str = "lines",
+        partition: int = 0,
+        reason: str | None = None,
+    ) -> None:
         """Hand out an error, or an end, after the records that are there."""
-        error = KafkaError(code)
+        error = KafkaError(code, reason)
         self._messages.append(Message(topic=topic, partition=partition, offset=offset, error=error))
 
     def poll(self, _wait_s: float) -> Message | None:

@@ -9,10 +9,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from kafka_pipeline.common.kafka import control, managed_consumer, stall_watch
-from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.clients import Partition, is_out_of_range, translate
 from kafka_pipeline.common.kafka.control import ControlReader
 from kafka_pipeline.common.kafka.lifeline import LOSS_TIMEOUT_S, Lifeline
 from kafka_pipeline.common.kafka.managed_consumer import REST_AFTER_S, ManagedConsumer
@@ -247,6 +253,20 @@ def test_broker_without_an_offset_is_left_for_a_new_client_which_reads_the_rest(
     consumer.unassign([LINES])
     consumer.assign({LINES: 7})
     assert third.assigned == [(*LINES, 7)]
+
+
+def test_truncated_log_is_certain_though_the_error_has_no_offset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the partition would be read no more, or, once it is long enough, with a gap."""
+    client = FakeConsumer([])
+    consumer = consumer_of(monkeypatch, client)
+    consumer.assign({LINES: 7, WORDS: 3})
+    reason = "Partition log truncation detected at offset 7: broker end offset is 5"
+    client.report(KafkaError._AUTO_OFFSET_RESET, OFFSET_INVALID, reason=reason)
+    ((partition, error),) = consumer.receive(100, 0, take).errors
+    assert (partition, is_out_of_range(error)) == (LINES, False)
+    assert str(translate(KafkaException(error))).startswith(f"{reason} (the offset to continue")
 
 
 def test_consumer_that_brings_only_errors_that_pass_stands_still(
