@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.errors import PipelineError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition, TransactionFailedError
 from kafka_pipeline.common.kafka.data import Changes, Fetched, PartitionReader
@@ -131,12 +131,12 @@ class KafkaClients:
 
     def new_brokers(self) -> Admin:
         """See `Clients.new_brokers`."""
-        with _repeated_without_token():
+        with _repeated_without_client():
             return Admin(self._config)
 
     def reader(self, group: str, *, is_watched: bool = False) -> PartitionReader:
         """See `Clients.reader`."""
-        with _repeated_without_token():
+        with _repeated_without_client():
             return PartitionReader(self._config, group, self._admin if is_watched else None)
 
     def producer(
@@ -146,14 +146,17 @@ class KafkaClients:
         arcs: Mapping[str, int] = {},
     ) -> TaskProducer:
         """See `Clients.producer`."""
-        with _repeated_without_token():
+        with _repeated_without_client():
             return TaskProducer(self._config, transactional_id, size_limits, self._threads, arcs)
 
 
 @contextmanager
-def _repeated_without_token() -> Iterator[None]:
-    """Raise `TransactionFailedError` if there is no token now; tasks then start again."""
+def _repeated_without_client() -> Iterator[None]:
+    """Raise `TransactionFailedError` if no client can be made now; tasks then start again.
+
+    There may be no token, or somebody replaces the files of a certificate.
+    """
     try:
         yield
-    except UnavailableError as error:
+    except PipelineError as error:
         raise TransactionFailedError(str(error)) from error

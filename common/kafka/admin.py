@@ -44,7 +44,7 @@ from kafka_pipeline.common.kafka.clients import (
     retry,
     translate,
 )
-from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
+from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline, successor
 from kafka_pipeline.common.topics import ExistingTopic, TopicLimits, TopicSpec, allowed, misfits
 
 REQUEST_TIMEOUT_S = 30
@@ -89,9 +89,6 @@ class Admin:
         forget_leaders(self._settings)
         self._changing = threading.Lock()
         self._former: list[tuple[AdminClient, float]] = []
-        self._connect()
-
-    def _connect(self) -> None:
         self._latest, self._lifeline = connect_with_lifeline(AdminClient, self._settings)
         self._connected_s = time.monotonic()
         self._asked: list[Future[Any]] = []
@@ -113,15 +110,19 @@ class Admin:
             return self._latest
 
     def _replace(self) -> None:
-        """Replace the client, unless it is new.
+        """Replace the client, unless it is new, or none could be made a short time ago.
 
         The former client is kept for a while: a caller may be waiting for its answers, which never
         come once the client is freed.
         """
         now_s = time.monotonic()
-        if now_s - self._connected_s > _YOUNG_S:
+        if now_s - self._connected_s <= _YOUNG_S:
+            return
+        if made := successor(AdminClient, self._settings, self._lifeline):
             self._former.append((self._latest, now_s))
-            self._connect()
+            self._latest, self._lifeline = made
+            self._asked = []
+        self._connected_s = time.monotonic()
 
     def check_broker(self, timeout_s: float = 20) -> str:
         """Return the cluster's id once a broker has answered.

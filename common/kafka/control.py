@@ -10,7 +10,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.errors import PipelineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import READ, WRITE
 from kafka_pipeline.common.kafka.clients import (
     MissingRightError,
@@ -24,7 +24,7 @@ from kafka_pipeline.common.kafka.clients import (
     retry,
     translate,
 )
-from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
+from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline, successor
 from kafka_pipeline.common.kafka.managed_consumer import ManagedConsumer
 from kafka_pipeline.common.kafka.stall_watch import Scout
 from kafka_pipeline.common.kafka.writer_rights import named
@@ -206,10 +206,11 @@ class ReportWriter:
             message_timeout_ms=_REPORT_TIMEOUT_MS,
         )
         self._has_confirmed = False
-        self._connect()
-
-    def _connect(self) -> None:
         self._producer, self._lifeline = connect_with_lifeline(Producer, self._settings)
+
+    def _replace(self) -> None:
+        if made := successor(Producer, self._settings, self._lifeline):
+            self._producer, self._lifeline = made
 
     def write(self, records: Sequence[ControlRecord]) -> None:
         """Hand the records over; does not block.
@@ -219,7 +220,7 @@ class ReportWriter:
         if self._lifeline.is_lost:
             lost = KafkaError(KafkaError._ALL_BROKERS_DOWN)
             self._errors.log("reports of the last seconds were not sent", None, lost, WRITE)
-            self._connect()
+            self._replace()
         for record in records:
             try:
                 _produce(self._producer, record, self._on_delivery)
@@ -230,7 +231,7 @@ class ReportWriter:
                 self._errors.log("a report cannot be sent", record.topic, error, WRITE)
                 if error.fatal() or error.code() == KafkaError._FATAL:
                     # This producer can never send again.
-                    self._connect()
+                    self._replace()
         self._poll()
 
     def poll(self) -> bool:
@@ -293,7 +294,10 @@ class CommandWriter:
             message_max_bytes=max_record_bytes,
             retry_backoff_ms=5,
         )
-        self._producer, self._lifeline = connect_with_lifeline(Producer, settings)
+        try:
+            self._producer, self._lifeline = connect_with_lifeline(Producer, settings)
+        except PipelineError as error:  # such as no token now
+            raise TransactionFailedError(str(error)) from error
         retry(lambda left: self._producer.list_topics(timeout=left), _START_TIMEOUT_S)
         try:
             retry(self._producer.init_transactions, _START_TIMEOUT_S)

@@ -6,14 +6,18 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import structlog
 from confluent_kafka import KafkaError
 
+from kafka_pipeline.common.errors import PipelineError
 from kafka_pipeline.common.kafka.clients import PromptLog, connect, is_refusal
 
 LOSS_TIMEOUT_S = 5.0
 REFUSED_AFTER_S = 3.0
 
 T = TypeVar("T")
+
+logger = structlog.get_logger()
 
 
 class Lifeline:
@@ -46,6 +50,11 @@ class Lifeline:
         """Record that a broker has answered."""
         self._lost_s = None
 
+    def put_off(self) -> None:
+        """Report a loss again after five seconds: no successor can be made now."""
+        if self._lost_s is not None:
+            self._lost_s = time.monotonic()
+
     @property
     def is_refused(self) -> bool:
         """Whether the first refusal was three seconds ago: it is not just a starting broker."""
@@ -60,6 +69,22 @@ class Lifeline:
     def is_lost(self) -> bool:
         """Whether the client must be replaced."""
         return self._lost_s is not None and time.monotonic() - self._lost_s >= LOSS_TIMEOUT_S
+
+
+def successor(
+    client: Callable[[dict[str, Any]], T], settings: dict[str, Any], former: Lifeline
+) -> tuple[T, Lifeline] | None:
+    """Make a client that replaces one, or return `None`, with a warning, if that fails for now.
+
+    It does while there is no token, or while somebody replaces the files of a certificate. That
+    must not end a daemon: its clients work as long as their connections last.
+    """
+    try:
+        return connect_with_lifeline(client, settings)
+    except PipelineError as error:
+        logger.warning("a client of Kafka cannot be replaced now", reason=str(error))
+        former.put_off()
+        return None
 
 
 def connect_with_lifeline(

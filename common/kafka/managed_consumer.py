@@ -14,7 +14,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from kafka_pipeline.common.kafka.clients import Partition, explain, is_out_of_range, is_passing
-from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
+from kafka_pipeline.common.kafka.lifeline import Lifeline, connect_with_lifeline, successor
 from kafka_pipeline.common.kafka.stall_watch import Scout, StallWatch
 
 CHUNK_RECORDS = 500
@@ -81,17 +81,14 @@ class ManagedConsumer:
         self._unheard: set[Partition] = set()
         """The partitions from which nothing has come since they were assigned or resumed, not even
         an end."""
-        self._connect()
+        self._begin(connect_with_lifeline(Consumer, self._settings_now()))
         self._positions: dict[Partition, int] = {}
         self._paused: set[Partition] = set()
         self._lost: set[Partition] = set()
         """The partitions whose leaders do not have the position; nothing reads these."""
 
-    def _connect(self, successor: Scout | None = None) -> None:
-        if successor is not None:
-            self._consumer, self._lifeline = successor.take()
-        else:
-            self._consumer, self._lifeline = connect_with_lifeline(Consumer, self._settings_now())
+    def _begin(self, client: tuple[Consumer, Lifeline]) -> None:
+        self._consumer, self._lifeline = client
         self._ended.clear()
         self._starts: dict[Partition, int] = {}
         """The offsets at which this consumer started."""
@@ -195,24 +192,25 @@ class ManagedConsumer:
             # A new client may learn of another leader: this one may be cut off from the others.
             self._lost |= lost
             self._unheard -= lost
+            self._consumer.incremental_unassign([TopicPartition(*p) for p in lost])
             self.replace()
         if has_records or signals.ends or signals.errors:
             if self._stall_watch is not None:
                 self._stall_watch.heard(time.monotonic())
-            if self._unheard and (successor := self._finds_missing(signals)):
+            if self._unheard and (scout := self._finds_missing(signals)):
                 logger.warning(
                     "a consumer reads nothing of some partitions, and is replaced",
                     partitions=[f"{topic}-{number}" for topic, number in sorted(self._unheard)],
                 )
-                self.replace(successor)
+                self.replace(scout)
         elif self._lifeline.is_lost:
             logger.info("a consumer lost all brokers, and is replaced", positions=self._places())
             self.replace()
-        elif successor := self._finds_more():
+        elif scout := self._finds_more():
             logger.warning(
                 "a consumer makes no progress, and is replaced", positions=self._places()
             )
-            self.replace(successor)
+            self.replace(scout)
         elif self._should_rest() != self._is_at_rest:
             self._is_at_rest, self._is_roused = not self._is_at_rest, False
             self.replace()
@@ -233,14 +231,21 @@ class ManagedConsumer:
                 return error
         return None
 
-    def replace(self, successor: Scout | None = None) -> None:
+    def replace(self, scout: Scout | None = None) -> None:
         """Continue with a new consumer, which knows only the brokers of the configuration.
 
-        With `successor`, continue with that one.
+        With `scout`, continue with that one. If none can be made now, goes on with the old one.
         """
+        former = self._consumer
+        if scout is not None:
+            client = scout.take()
+        elif (made := successor(Consumer, self._settings_now(), self._lifeline)) is not None:
+            client = made
+        else:
+            return
         # In a thread of its own, because the old consumer may block for any time.
-        threading.Thread(target=self._consumer.close, name="close", daemon=True).start()
-        self._connect(successor)
+        threading.Thread(target=former.close, name="close", daemon=True).start()
+        self._begin(client)
         self._assign(self._reading())
 
     def close(self) -> None:

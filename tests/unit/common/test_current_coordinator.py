@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from kafka_pipeline.common.kafka import data, managed_consumer
+from kafka_pipeline.common.kafka import data, lifeline, managed_consumer
 from kafka_pipeline.common.kafka.clients import MissingRightError, TransactionFailedError
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.lifeline import Lifeline
@@ -54,7 +54,8 @@ def reader_of(consumers: list[Coordinated], monkeypatch: pytest.MonkeyPatch) -> 
         consumer.on_commit = settings["on_commit"]
         return consumer, Lifeline()
 
-    monkeypatch.setattr(managed_consumer, "connect_with_lifeline", connect)
+    for module in (managed_consumer, lifeline):
+        monkeypatch.setattr(module, "connect_with_lifeline", connect)
     monkeypatch.setattr(data, "client_config", lambda *_, **__: {"group.id": "orders"})
     unused: Any = None
     return PartitionReader(unused, "orders")

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pipeline.common.kafka import data, managed_consumer
+from kafka_pipeline.common.kafka import lifeline as lifelines
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.lifeline import LOSS_TIMEOUT_S, Lifeline
 from kafka_pipeline.common.kafka.managed_consumer import CHUNK_RECORDS
@@ -193,9 +194,7 @@ def test_a_consumer_that_replaces_another_delivers_nothing_a_second_time(
     lifeline = reader._consumer._lifeline
     reader.assign({("lines", 0): 3})
     assert offsets_by_partition(reader) == [("lines", 0, [3, 4])]
-    monkeypatch.setattr(
-        managed_consumer, "connect_with_lifeline", lambda *_: (successor, Lifeline())
-    )
+    monkeypatch.setattr(lifelines, "connect_with_lifeline", lambda *_: (successor, Lifeline()))
     lifeline.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
     lifeline._lost_s = time.monotonic() - LOSS_TIMEOUT_S
     assert offsets_by_partition(reader) == []
@@ -209,9 +208,7 @@ def test_consumer_that_lost_all_brokers_is_replaced_five_seconds_later_where_it_
     consumer, successor = FakeConsumer([3, 4]), FakeConsumer([5])
     reader = reader_of(consumer, monkeypatch)
     lifeline = reader._consumer._lifeline
-    monkeypatch.setattr(
-        managed_consumer, "connect_with_lifeline", lambda *_: (successor, Lifeline())
-    )
+    monkeypatch.setattr(lifelines, "connect_with_lifeline", lambda *_: (successor, Lifeline()))
     reader.assign({("lines", 0): 3})
     lifeline.on_error(KafkaError(KafkaError._TRANSPORT))
     lifeline.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka import lifeline as lifelines
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.kafka.control import ControlReader, ReportWriter
+from kafka_pipeline.common.kafka.clients import TransactionFailedError
+from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader, ReportWriter
 from kafka_pipeline.common.kafka.lifeline import LOSS_TIMEOUT_S, Lifeline
 from tests.unit.common.config_texts import BASE, load
 from tests.waiting import wait_until
@@ -89,6 +92,26 @@ def test_admin_that_lost_all_brokers_asks_by_another_client() -> None:
     first = admin._client
     admin._connected_s -= 11
     wait_until(lambda: admin._client is not first)
+
+
+def test_clients_that_cannot_be_replaced_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token or the file of a certificate that is missing now must not end a daemon."""
+    admin, writer = Admin(NOWHERE), ReportWriter(NOWHERE)
+    client, producer = admin._client, writer._producer
+
+    def refuse(*_: object) -> None:
+        raise ConfigError("kafka: in config.yaml: ssl.certificate.location failed")
+
+    monkeypatch.setattr(lifelines, "connect", refuse)
+    admin._lifeline._lost_s = writer._lifeline._lost_s = 0.0
+    admin._connected_s -= 11
+    assert admin._client is client
+    assert admin._former == []
+    writer.write([])
+    assert writer._producer is producer
+    assert not writer._lifeline.is_lost, "the next try comes after a while"
+    with pytest.raises(TransactionFailedError, match="certificate"):
+        CommandWriter(NOWHERE, "orders/jobmanager")
 
 
 def test_broker_that_answers_mends_a_lifeline() -> None:

@@ -17,7 +17,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from kafka_pipeline.common.kafka import control, managed_consumer, stall_watch
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.kafka import control, lifeline, managed_consumer, stall_watch
 from kafka_pipeline.common.kafka.clients import Partition, is_out_of_range, translate
 from kafka_pipeline.common.kafka.control import ControlReader
 from kafka_pipeline.common.kafka.lifeline import LOSS_TIMEOUT_S, Lifeline
@@ -38,7 +39,7 @@ def give_clients(monkeypatch: pytest.MonkeyPatch, *clients: FakeConsumer) -> Non
         client.servers = settings["bootstrap.servers"]
         return client, Lifeline()
 
-    for module in (managed_consumer, stall_watch):
+    for module in (managed_consumer, stall_watch, lifeline):
         monkeypatch.setattr(module, "connect_with_lifeline", connect)
 
 
@@ -106,6 +107,36 @@ def test_successor_reads_on_where_its_predecessor_was_and_pauses_the_same(
     assert consumer.positions == {LINES: 6, WORDS: 8}
 
 
+def test_consumer_that_cannot_be_replaced_goes_on_and_is_replaced_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The function for tokens, or the file of a certificate, may be out of reach for a while."""
+    first, second = FakeConsumer([]), FakeConsumer([8])
+    consumer = consumer_of(monkeypatch, first)
+    consumer.assign({LINES: 7, WORDS: 3})
+    tries = []
+
+    def no_client(*_: object) -> None:
+        tries.append(1)
+        raise UnavailableError("there is no token")
+
+    monkeypatch.setattr(lifeline, "connect_with_lifeline", no_client)
+    lose_brokers(consumer)
+    consumer.receive(100, 0, take)
+    first.bring([7])
+    first.report(KafkaError._AUTO_OFFSET_RESET, 3, *WORDS)
+    assert [partition for partition, _ in consumer.receive(100, 0, take).errors] == [WORDS]
+    consumer.receive(100, 0, take)
+    assert (client_of(consumer), len(tries)) == (first, 2), "not at each call"
+    assert first.unassigned == {WORDS}
+    consumer.unassign([WORDS])
+    assert not first.closed.is_set()
+    give_clients(monkeypatch, second)
+    lose_brokers(consumer)
+    consumer.receive(100, 0, take)
+    assert second.assigned == [(*LINES, 8)]
+
+
 class Resting:
     """A consumer that may rest, with a client for each time that it is replaced."""
 
@@ -114,7 +145,8 @@ class Resting:
         self.clients: list[FakeConsumer] = []
         self.waits_ms: list[int] = []
         """The setting of each client."""
-        monkeypatch.setattr(managed_consumer, "connect_with_lifeline", self._connect)
+        for module in (managed_consumer, lifeline):
+            monkeypatch.setattr(module, "connect_with_lifeline", self._connect)
         monkeypatch.setattr(managed_consumer, "time", SimpleNamespace(monotonic=self._now))
         self.consumer = ManagedConsumer(SETTINGS | {"wait": 10}, None, {"wait": 500})
 
