@@ -23,6 +23,8 @@ _GROWN_REMEDY = (
     'docs/how-to/change_a_pipeline.md, "When a source gets more partitions"'
 )
 
+_LOST = "What was in it is lost; `pipeline savepoint restore` goes back to a savepoint"
+
 logger = structlog.get_logger()
 
 
@@ -31,8 +33,8 @@ class TopicWatch:
 
     Each finding is logged once as a warning, and `findings` has those of the last look. A finding
     is one of these: a source has partitions that no task reads; a topic is gone; a sink was
-    recreated with fewer partitions; an arc or a state topic has other partitions or settings than
-    the job needs; partitions have fewer copies in sync than `min.insync.replicas`, so nothing can
+    recreated with fewer partitions; an arc or a state topic was created again, or has other
+    partitions or settings than the job needs; partitions have fewer copies in sync than `min.insync.replicas`, so nothing can
     be written there. Topics that come to match a pattern are logged only: the next `pipeline
     apply` reads them.
     """
@@ -61,6 +63,8 @@ class TopicWatch:
         self._known = {topic for topic, readers in self._readers.items() if readers}
         self._has_patterns = any(processor.patterns for processor in processors)
         self._missing: frozenset[str] = frozenset()
+        self._ids: dict[str, str] = {}
+        """The ids that arcs and state topics had at first."""
         self._told: frozenset[str] = frozenset()
         self.findings: tuple[str, ...] = ()
         self.unread: Mapping[str, int] = {}
@@ -120,7 +124,11 @@ class TopicWatch:
                     "partitions from now on",
                     "",
                 )
-        settings = self._admin.topic_settings([s.name for s in self._own if s.name in counts])
+        own = [spec.name for spec in self._own if spec.name in counts]
+        for topic, id_ in self._admin.topic_ids(own).items():
+            if self._ids.setdefault(topic, id_) != id_:
+                yield f"{topic} was deleted and created again, a topic of this job. {_LOST}", ""
+        settings = self._admin.topic_settings(own)
         for misfit in misfits(self._own, counts, settings):
             yield misfit, ""
         if short := self._admin.short_of_copies(settings):
@@ -142,9 +150,8 @@ class TopicWatch:
     def _gone(self, topic: str) -> str:
         if topic not in self._readers:
             return (
-                f"{topic} does not exist any more, a topic of this job. What was in it is lost. "
-                "The JobManager makes it again, empty, when it starts; `pipeline restore` goes "
-                "back to a savepoint"
+                f"{topic} does not exist any more, a topic of this job. {_LOST}. The JobManager "
+                "makes it again, empty, when it starts"
             )
         use = " and ".join(
             f"{listed(who)} {verb}"

@@ -90,8 +90,8 @@ class TaskMemory:
     """Limits the log entries about dead letters."""
     committed: dict[Partition, int] = field(default_factory=dict)
     """The committed positions at this task's last look-up or commit."""
-    input_ids: dict[str, str] = field(default_factory=dict)
-    """The ids of the input topics, by which one that is created again is recognized."""
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    """The ids of inputs and state topics, by which one that is created again is recognized."""
     key_warnings: tuple[KeyWarning, ...] = ()
     """The results of the last start's check of the inputs' keys."""
     doubt: OffsetDoubt = field(default_factory=OffsetDoubt)

@@ -47,6 +47,7 @@ COORDINATOR_TIMEOUT_S = 15
 """How long one client waits for the coordinator of a group or of its transactions. The next one may
 find another: the broker that this one has found may be cut off from the others, and librdkafka asks
 for another one only if that broker says that it is none."""
+_STATE_LOST = "the topic was deleted and created again, and state was lost with it"
 
 
 class StartCancelledError(Exception):
@@ -276,14 +277,16 @@ class ProcessorStart(TaskStart):
     def _counts(self, others: Sequence[str]) -> dict[str, int]:
         """Return the numbers of partitions of the inputs and of other topics.
 
-        Raises `NonRetriableError` if an input is another topic than at the task's last start.
+        Raises `NonRetriableError` if an input or a state topic is another topic than at the task's
+        last start. The `others` include the state topics.
         """
         inputs, number = self._replica.in_topics, self._replica.task.partition
         topics = self._context.clients.brokers.existing_topics([*inputs, *others])
-        for topic in inputs:
+        for topic in (*inputs, *self._replica.state_topics.values()):
             id_ = topics[topic].id
-            if self._memory.input_ids.setdefault(topic, id_) != id_:
-                raise NonRetriableError(f"{topic}[{number}]: {MADE_ANEW}")
+            if self._memory.topic_ids.setdefault(topic, id_) != id_:
+                what = MADE_ANEW if topic in inputs else _STATE_LOST
+                raise NonRetriableError(f"{topic}[{number}]: {what}")
         return {topic: each.partitions for topic, each in topics.items()}
 
     def _require_no_verdict(self) -> None:

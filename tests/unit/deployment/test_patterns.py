@@ -49,6 +49,7 @@ class FakeAdmin:
         self.asked: list[str] = []
         self.settings: dict[str, dict[str, str]] = {}
         self.short: list[str] = []
+        self.ids: dict[str, str] = {}
 
     def topics(self) -> dict[str, int]:
         return dict(self._counts)
@@ -68,6 +69,9 @@ class FakeAdmin:
 
     def short_of_copies(self, settings: Mapping[str, Mapping[str, str]]) -> list[str]:
         return [each for each in self.short if each.partition("[")[0] in settings]
+
+    def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
+        return {name: self.ids.get(name, "first") for name in names}
 
     def size_limits(self, names: Sequence[str]) -> dict[str, int]:
         self.asked += names

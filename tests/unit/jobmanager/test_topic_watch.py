@@ -151,7 +151,7 @@ def test_topics_of_which_any_number_of_partitions_will_do_may_grow(
         (
             "state_topic_Count_job",
             "state_topic_Count_job does not exist any more, a topic of this job. What was in it is "
-            "lost. ",
+            "lost; ",
         ),
     ],
 )
@@ -172,6 +172,16 @@ def test_sink_that_was_recreated_with_fewer_partitions_is_a_finding(watched: Wat
     _, (finding,) = watched.look()
     assert finding.startswith("out has 1 partition, and had 2 when this version began: ")
     assert "Count, S wrote before is gone" in finding
+
+
+def test_topic_of_the_job_that_was_created_again_is_a_finding(watched: Watched) -> None:
+    """The producers of tasks write on, and notice nothing."""
+    watched.look()
+    watched.kafka.ids["state_topic_Count_job"] = "second"
+    logged, (finding,) = watched.look()
+    assert logged == [finding]
+    assert finding.startswith("state_topic_Count_job was deleted and created again, a topic of ")
+    assert watched.look() == ([], (finding,))
 
 
 def test_too_few_copies_are_one_finding(watched: Watched) -> None:

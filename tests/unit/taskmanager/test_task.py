@@ -313,21 +313,23 @@ def test_dropped_records_are_logged_and_counted_by_reason_once_committed(
     ]
 
 
+@pytest.mark.parametrize("topic", ["in", "state"])
 def test_topic_that_was_created_again_fails_a_task_that_starts_again(
-    monkeypatch: pytest.MonkeyPatch,
+    topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its topic, its committed offsets are gone: it would wait for them without end."""
-    ids = {"in": "first"}
+    """An input takes the committed offsets with it, and a state topic the state."""
+    ids = {topic: "first"}
     monkeypatch.setattr(
         FakeAdmin,
         "existing_topics",
         lambda _, names: {name: ExistingTopic(ids.get(name, ""), 6) for name in names},
     )
     task = assigned_to([], 0, monkeypatch)
+    task.replica = replace(task.replica, state_topics={"Counts": "state"})
     for _ in range(2):
         start(task).close()
-    ids["in"] = "second"
-    with pytest.raises(NonRetriableError, match=r"in\[0\]: the topic was deleted and created"):
+    ids[topic] = "second"
+    with pytest.raises(NonRetriableError, match=rf"{topic}\[0\]: the topic was deleted and cre"):
         start(task)
 
 
