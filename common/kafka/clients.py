@@ -86,6 +86,9 @@ _NON_RETRIABLE = {
         "schema, and that has changed since the task started. Start the task again with "
         "`pipeline restart`; a record without a key is then named, as on_error says"
     ),
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+        "lower transaction_timeout_ms in config.yaml to transaction.max.timeout.ms of the brokers"
+    ),
     KafkaError.POLICY_VIOLATION: (
         "a policy of the brokers forbids it: ask those who run them, then start the task again "
         "with `pipeline restart`"

@@ -24,6 +24,8 @@ _PARTS: dict[str, type | tuple[type, ...]] = {
     "extensions": dict,
 }
 """The types of the parts of the function's result, of which the last two may be missing."""
+_LATEST_S = 32_503_680_000
+"""The year 3000. Milliseconds would be later, and infinity is none that librdkafka can have."""
 
 logger = structlog.get_logger()
 
@@ -99,6 +101,11 @@ def _problem(found: Any) -> str:
     for (name, kind), item in zip(_PARTS.items(), found, strict=False):
         if not isinstance(item, kind) or isinstance(item, bool):
             return f"returned {type(item).__name__} as the {name}"
+    if not found[1] < _LATEST_S:
+        return (
+            "returned an expiry that is not in seconds since 1970, so the token would never be "
+            "renewed"
+        )
     if found[1] <= time.time():
         return "returned a token that has expired"
     return ""

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 import kafka_pipeline.common.kafka.admin
 import kafka_pipeline.common.kafka.control
 import kafka_pipeline.common.kafka.guarded_producer
 from kafka_pipeline.common.kafka import clients
 from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import NonRetriableError
 from kafka_pipeline.common.kafka.control import CommandWriter, ReportWriter
 from kafka_pipeline.common.kafka.guarded_producer import GuardedProducer
 from kafka_pipeline.common.process.spare_threads import SpareThreads
@@ -130,3 +132,11 @@ def test_lost_connection_is_logged_when_it_happens_or_not_at_all(
     now_s[0] += 1
     use()
     assert caplog.messages == [LOST, WRONG, LOST]
+
+
+def test_transaction_timeout_that_brokers_refuse_is_corrected_in_config_yaml() -> None:
+    """A task would start again without end, and the error names a setting of brokers only."""
+    error = KafkaError(KafkaError.INVALID_TRANSACTION_TIMEOUT, "Broker: Transaction timeout")
+    found = clients.translate(KafkaException(error))
+    assert isinstance(found, NonRetriableError)
+    assert "lower transaction_timeout_ms in config.yaml" in str(found)

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -112,13 +113,16 @@ def test_exception_of_the_function_is_an_error_without_its_message(folder: Path)
     [
         (None, "must return (token, expiry in seconds since 1970[, principal[, extensions]])"),
         ((SECRET,), "returned a tuple of 1"),
-        ((SECRET, 1e12, "p", {}, 1), "returned a tuple of 5"),
-        ((b"token", 1e12), "returned bytes as the token"),
+        ((SECRET, 9e9, "p", {}, 1), "returned a tuple of 5"),
+        ((b"token", 9e9), "returned bytes as the token"),
         ((SECRET, "soon"), "returned str as the expiry"),
         ((SECRET, True), "returned bool as the expiry"),
-        ((SECRET, 1e12, 5), "returned int as the principal"),
-        ((SECRET, 1e12, "p", []), "returned list as the extensions"),
+        ((SECRET, 9e9, 5), "returned int as the principal"),
+        ((SECRET, 9e9, "p", []), "returned list as the extensions"),
         ((SECRET, 1.0), "returned a token that has expired"),
+        ((SECRET, time.time() * 1000 + 900_000), "expiry that is not in seconds since 1970"),
+        ((SECRET, inf), "returned an expiry that is not in seconds since 1970"),
+        ((SECRET, nan), "returned an expiry that is not in seconds since 1970"),
     ],
 )
 def test_wrong_answer_is_an_error_that_does_not_quote_it(returned: Any, said: str) -> None:
