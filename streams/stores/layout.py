@@ -155,9 +155,12 @@ def prefix_end(prefix: bytes) -> bytes | None:
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
 
 
-def range_end(key: bytes) -> bytes:
-    """Return a bound after all times of all keys up to and including `key`.
+def range_end(key: bytes, last: int) -> bytes:
+    """Return a bound after all times up to `last` of all keys up to and including `key`.
 
-    Times begin with a byte below 0x80, so the last of them may belong to a prefix of `key`.
+    The last of them in byte order may belong to a prefix of `key`.
     """
-    return max(key[:length] + b"\x80" for length in range(len(key) + 1))
+    time = pack_time(last + 1)
+    # A prefix after which the key has a larger byte comes before the prefix with that byte.
+    ends = [length for length, byte in enumerate(key) if byte <= time[0]]
+    return max(key[:length] + time for length in (*ends, len(key)))

@@ -25,7 +25,6 @@ from kafka_pipeline.streams.stores.layout import (
     SESSION_BYTES,
     TIME_BYTES,
     WINDOW_BYTES,
-    pack_time,
     prefix_end,
     range_end,
     session_end,
@@ -34,7 +33,7 @@ from kafka_pipeline.streams.stores.layout import (
     version_time,
     window_start,
 )
-from kafka_pipeline.streams.stores.segments import segment_ms
+from kafka_pipeline.streams.stores.segments import segment_ms, segments_between
 from kafka_pipeline.streams.stores.session import SessionStore
 from kafka_pipeline.streams.stores.versioned import VersionedKeyValueStore
 from kafka_pipeline.streams.stores.window import WindowStore
@@ -200,11 +199,11 @@ def _stored(
     """Yield stored entries from `start` on: all of a range of keys, and maybe others."""
     low = max(wanted.low, wanted.prefix)
     ends = [prefix_end(wanted.prefix)]
-    if wanted.high is not None:
+    if (high := wanted.high) is not None:
         is_plain = builder.family in ("key-value", "timestamped-key-value")
-        ends.append(wanted.high + b"\x00" if is_plain else range_end(wanted.high))
+        ends.append(high + b"\x00" if is_plain else range_end(high, view.max_timestamp))
     high = min((end for end in ends if end is not None), default=None)
-    for segment in _segments(builder, view):
+    for segment in _segments(builder, view, start):
         first = segment + low
         if high is not None:
             end: bytes | None = segment + high
@@ -214,13 +213,17 @@ def _stored(
             yield from entries
 
 
-def _segments(builder: StoreBuilder[Any, Any], view: CommittedBytes) -> list[bytes]:
-    """Return what keys begin with, for each segment that has not expired."""
+def _segments(
+    builder: StoreBuilder[Any, Any], view: CommittedBytes, start: bytes | None
+) -> Iterator[bytes]:
+    """Return what keys begin with, for each segment from `start` on that has not expired."""
     if builder.family not in ("window", "session"):
-        return [b""]
+        return iter((b"",))
     length = segment_ms(builder.options["retention_ms"])
     first, last = _live_from(builder, view) // length, view.max_timestamp // length
-    return [pack_time(number) for number in range(first, last + 1)]
+    if start is not None:
+        first = max(first, int.from_bytes(start[:SEGMENT_BYTES], "big"))
+    return segments_between(view, first, last)
 
 
 def _live_from(builder: StoreBuilder[Any, Any], view: CommittedBytes) -> int:

@@ -11,7 +11,7 @@ from kafka_pipeline.streams.stores.bytes_store import SEGMENT_BYTES, Entry, Stor
 from kafka_pipeline.streams.stores.expiring import Expiring
 from kafka_pipeline.streams.stores.iterators import StoreIterator
 from kafka_pipeline.streams.stores.key_value import warn_of_empty_range
-from kafka_pipeline.streams.stores.layout import MAX_TIME, pack_time, prefix_end, range_end
+from kafka_pipeline.streams.stores.layout import pack_time, prefix_end, range_end
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -104,27 +104,27 @@ class SegmentedStore(Expiring, Generic[K, V]):
     ) -> list[StoreIterator[Entry]]:
         """Return the entries of a range of keys in each segment of a range of times."""
         first = max(time_from, self.live_from) // self._segment_ms
-        last = min(time_to, self._store.max_timestamp) // self._segment_ms
+        last = time_to // self._segment_ms
         if not low and high is None:
             # Those of all keys follow one another, however many segments there may be in between.
             if first > last:
                 return []
             return [self._store.scan(pack_time(first), prefix_end(pack_time(last)), reverse)]
-        numbers = range(first, last + 1)
         scans = []
-        for number in reversed(numbers) if reverse else numbers:
-            segment = pack_time(number)
+        for segment in segments_between(self._store, first, last):
             end = prefix_end(segment) if high is None else segment + high
             scans.append(self._store.scan(segment + low, end, reverse))
-        return scans
+        return scans[::-1] if reverse else scans
 
     def _scan_of_key(
         self, key: bytes, time_from: int, time_to: int, reverse: bool
     ) -> list[StoreIterator[Entry]]:
         """Return the entries of one key, and maybe of others, in a range of times."""
-        low = key + pack_time(min(max(time_from, 0), MAX_TIME))
-        high = key + pack_time(min(max(time_to, 0), MAX_TIME) + 1)
-        return self._scans(time_from, time_to, low, high, reverse)
+        first, last = max(time_from, self.live_from), min(time_to, self._store.max_timestamp)
+        if first > last:
+            return []
+        # There is nothing later: a scan further on would meet other keys that begin with this one.
+        return self._scans(first, last, key + pack_time(first), key + pack_time(last + 1), reverse)
 
     def _entries_of_key(self, key: bytes, time_from: int, time_to: int) -> list[Entry]:
         """Return the entries of one key, and maybe of others, in a range of times, at once."""
@@ -134,31 +134,13 @@ class SegmentedStore(Expiring, Generic[K, V]):
         if first == last:
             segment = pack_time(first)
             return store.range(segment + low, segment + high)
-        segments = map(pack_time, range(first, last + 1))
+        segments = segments_between(store, first, last)
         return [entry for each in segments for entry in store.range(each + low, each + high)]
 
-    def _live_entries_of_key(self, key: bytes, time_from: int, time_to: int) -> Iterator[Entry]:
-        """Yield the entries of one key, and maybe of others, in a range of times.
-
-        None of them has expired. Segments without entries are skipped: there are any number of
-        them while the step that the store follows is behind, or does not know its time yet.
-        """
+    def _live_entries_of_key(self, key: bytes, time_from: int, time_to: int) -> list[Entry]:
+        """Return the entries of one key, and maybe of others, that have not expired, at once."""
         first, last = max(time_from, self.live_from), min(time_to, self._store.max_timestamp)
-        if first > last:
-            return
-        number, last_number = first // self._segment_ms, last // self._segment_ms
-        low, high = key + pack_time(first), key + pack_time(last + 1)
-        is_short = last_number - number < _FEW_SEGMENTS
-        while number <= last_number:
-            if not is_short:
-                with self._store.scan(pack_time(number), pack_time(last_number + 1)) as entries:
-                    found = next(entries, None)
-                if found is None:
-                    return
-                number = int.from_bytes(found[0][:SEGMENT_BYTES], "big")
-            segment = pack_time(number)
-            yield from self._store.range(segment + low, segment + high)
-            number += 1
+        return self._entries_of_key(key, first, last) if first <= last else []
 
     def _key_bounds(self, key_from: K | None, key_to: K | None) -> tuple[bytes, bytes | None]:
         low = b"" if key_from is None else self._write_key(key_from)
@@ -171,8 +153,32 @@ class SegmentedStore(Expiring, Generic[K, V]):
         self, low: bytes, high: bytes | None, time_from: int, time_to: int, reverse: bool
     ) -> list[StoreIterator[Entry]]:
         """Return the entries of keys from `low` to `high`, and maybe of others."""
-        end = None if high is None else range_end(high)
-        return self._scans(time_from, time_to, low, end, reverse)
+        last = min(time_to, self._store.max_timestamp)
+        end = None if high is None else range_end(high, last)
+        return self._scans(time_from, last, low, end, reverse)
+
+
+def segments_between(store: StoreBytes, first: int, last: int) -> Iterator[bytes]:
+    """Yield the segments from one number to another, both included, as keys begin with them.
+
+    Of many, only those that have entries: there are any number of empty ones while the step that
+    the store follows is behind, or does not know its time yet.
+    """
+    if last - first < _FEW_SEGMENTS:
+        return map(pack_time, range(first, last + 1))
+    return _filled_segments(store, first, last)
+
+
+def _filled_segments(store: StoreBytes, first: int, last: int) -> Iterator[bytes]:
+    end = prefix_end(pack_time(last))
+    while first <= last:
+        with store.scan(pack_time(first), end) as entries:
+            found = next(entries, None)
+        if found is None:
+            return
+        segment = found[0][:SEGMENT_BYTES]
+        yield segment
+        first = int.from_bytes(segment, "big") + 1
 
 
 def read_entries(

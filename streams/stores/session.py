@@ -89,13 +89,10 @@ class SessionStore(SegmentedStore[K, V]):
         if key is None:
             null_key(self.name)
         check_bounds(self.name, earliest_end, latest_start)
-        first, last = max(earliest_end, self.live_from), self._store.max_timestamp
-        if first > last:
-            return []
         data, read = self._write_key(key), self._read
         return [
             (Windowed(key, Window(start, session_end(stored))), read(value))
-            for stored, value in self._entries_of_key(data, first, last)
+            for stored, value in self._live_entries_of_key(data, earliest_end, MAX_TIME)
             if stored[SEGMENT_BYTES:-SESSION_BYTES] == data
             and (start := session_start(stored)) <= latest_start
         ]

@@ -152,14 +152,11 @@ class WindowStore(SegmentedStore[K, V]):
 
     def fetch_serialized(self, key: bytes, time_from: int, time_to: int) -> list[tuple[int, bytes]]:
         """Do what `fetch_list` does, for bytes and any bounds; for the built-in types."""
-        first, last = max(time_from, self.live_from), min(time_to, self._store.max_timestamp)
-        if first > last:
-            return []
         key_end = len(key) + SEGMENT_BYTES
         size = key_end + WINDOW_BYTES
         return [
             (int.from_bytes(stored[key_end:-4], "big"), value)
-            for stored, value in self._entries_of_key(key, first, last)
+            for stored, value in self._live_entries_of_key(key, time_from, time_to)
             if len(stored) == size and stored[SEGMENT_BYTES:key_end] == key
         ]
 

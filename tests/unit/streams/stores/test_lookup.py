@@ -137,6 +137,50 @@ def test_a_scan_of_windows_gives_each_once_segment_by_segment(backend: Backend, 
     assert keys_of(rows[:6]) == ["a", "a", "ab", "ab", "b", "b"]
 
 
+@pytest.mark.parametrize("wanted", [KeyRange(b"a", b"b"), KeyRange(high=b"ab"), ALL])
+def test_windows_of_a_step_that_does_not_know_its_time_are_found(
+    backend: Backend, wanted: KeyRange
+) -> None:
+    """All segments since 1970 are live then: they must not be looked for one by one."""
+    looked, now = Looked(backend, WINDOWS), 1_767_225_600_000
+    looked.store.follow(-1)
+    for number in range(6):
+        for key in ("a", "ab"):
+            looked.store.put(key, number, now + number * MINUTE_MS)
+    looked.commit()
+    with backend.store.committed(30, 60) as view:
+        rows, more = look_up(WINDOWS, view, b"a", ANY_TIME, 100)
+    assert ([row["value"] for row in rows], more) == ([0, 1, 2, 3, 4, 5], False)
+    for most in (1, 5, 100):
+        rows = looked.rows(wanted, most=most, entries=30)
+        assert [(row["key"], row["value"]) for row in rows] == [
+            (key, 2 * segment + number)
+            for segment in range(3)
+            for key in ("a", "ab")
+            for number in range(2)
+        ]
+
+
+@pytest.mark.parametrize("builder", [WINDOWS, SESSIONS])
+def test_a_key_is_found_among_many_that_begin_with_it(
+    backend: Backend, builder: StoreBuilder[Any, Any]
+) -> None:
+    looked = Looked(backend, builder)
+    for number in range(100):
+        key = f"1{number:02}" if number else "1"
+        if builder is WINDOWS:
+            looked.store.put(key, number, MINUTE_MS)
+        else:
+            looked.store.put(Windowed(key, Window(MINUTE_MS, MINUTE_MS)), number)
+    looked.commit()
+    with backend.store.committed(5, 60) as view:
+        rows, _ = look_up(builder, view, b"1", ANY_TIME, 100)
+        assert [row["value"] for row in rows] == [0]
+    with backend.store.committed(5, 60) as view:
+        found = page(builder, view, KeyRange(low=b"101", high=b"103"), None, 100)
+    assert (keys_of(found.rows), found.next) == (["101", "102", "103"], None)
+
+
 def test_sessions_of_a_key_overlap_the_interval(backend: Backend) -> None:
     looked = Looked(backend, SESSIONS)
     for start, end in ((0, 5), (10, 30), (40, 60)):

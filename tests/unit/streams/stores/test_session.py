@@ -267,6 +267,46 @@ def test_content_lasts_over_a_restart(backend: Backend, sessions: SessionStore[s
     assert again.dropped == 1
 
 
+@pytest.mark.parametrize(
+    "find",
+    [
+        lambda store, start: list(store.find_sessions("a", start, MAX)),
+        lambda store, start: list(store.backward_find_sessions("a", start, MAX))[::-1],
+        lambda store, start: store.find_sessions_list("a", start, MAX),
+        lambda store, start: list(store.find_sessions_in_range("a", "a", start, MAX)),
+    ],
+)
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_sessions_are_found_without_the_empty_segments_before_them(
+    backend: Backend,
+    monkeypatch: pytest.MonkeyPatch,
+    find: Callable[..., Found],
+    is_committed: bool,
+) -> None:
+    """A step may be a year behind, where one source partition is read from its beginning."""
+    store, now, year_ms = backend.build(DEFINITION), 1_767_225_600_000, 31_536_000_000
+    store.follow(now - year_ms)
+    first, last = session("a", now - year_ms, now - year_ms + 1), session("a", now, now)
+    store.put(first, 1)
+    store.put(last, 2)
+    store.put(session("b", now + 10 * MIN_SEGMENT_MS, now + 10 * MIN_SEGMENT_MS), 3)
+    if is_committed:
+        backend.store.commit(1)
+    reads = []
+
+    def counted(read: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*arguments: Any) -> Any:
+            reads.append(arguments)
+            assert len(reads) <= 8, "it reads empty segments"
+            return read(*arguments)
+
+        return count
+
+    for name in ("scan", "range"):
+        monkeypatch.setattr(backend.store, name, counted(getattr(backend.store, name)))
+    assert find(store, now - year_ms) == [(first, 1), (last, 2)]
+
+
 def test_iterators_are_closed_with_the_store(
     backend: Backend, sessions: SessionStore[str, int]
 ) -> None:
