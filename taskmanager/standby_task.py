@@ -90,7 +90,7 @@ class StandbyTask(RunningTask):
         self._note(self.read)
         self._memory.figures.records_in += len(batch)
         if partition in self._segmented:
-            self._segmented[partition].expire()
+            self._segmented[partition].follow_drops(changes)
 
     def reached_end(self, partition: Partition, offset: int) -> None:
         """Record that the partition had nothing to read at `offset` and after it."""

@@ -37,6 +37,7 @@ from kafka_pipeline.streams.sql.state_stores import ROWS
 from kafka_pipeline.streams.stores.layout import (
     NO_KEY,
     TIME_OF,
+    dropped_until,
     is_time_mark,
     record_key,
     time_mark,
@@ -271,14 +272,15 @@ class _Latest:
 def _entries(spreading: Spreading, rows: Sequence[SavedRow]) -> Sequence[SavedRow]:
     """Return records without deletions of what no task has written.
 
-    These are the marks of an earlier change of tasks, and those of `NO_KEY`.
+    These are the marks of an earlier change of tasks, of dropped segments, and of `NO_KEY`.
     """
     time = spreading.time
 
     def is_entry(row: SavedRow) -> bool:
         if row.value is not None:
             return True
-        return row.key != NO_KEY and (time is None or not is_time_mark(time, row.key))
+        is_mark = time is not None and (is_time_mark(time, row.key) or dropped_until(time, row.key))
+        return row.key != NO_KEY and not is_mark
 
     return [row for row in rows if is_entry(row)]
 

@@ -129,6 +129,22 @@ def is_time_mark(time: EntryTime, stored: bytes) -> bool:
     return stored == time_mark(time, TIME_OF[time](stored))
 
 
+def dropped_mark(time: EntryTime, until: int) -> bytes:
+    """Return a key whose deletion says that a store has dropped what is older than `until`.
+
+    No window or session has this key.
+    """
+    if time == "window":
+        return window_key(b"", until, _MARK - 1)
+    return session_key(b"", MAX_TIME - 1, until)
+
+
+def dropped_until(time: EntryTime, stored: bytes) -> int:
+    """Return the time of a key that `dropped_mark` returned; 0 for any other."""
+    until = TIME_OF[time](stored)
+    return until if stored == dropped_mark(time, until) else 0
+
+
 def segment_of(time: EntryTime, segment_ms: int) -> Callable[[bytes], bytes]:
     """Return the function from a key to the 8 bytes of its segment."""
     segments, place = _Segments(segment_ms), _PLACES_OF_TIME[time]

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
+from kafka_pipeline.common.pipelines.spreading import EntryTime
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores.bytes_store import SEGMENT_BYTES, Entry, StoreBytes
 from kafka_pipeline.streams.stores.expiring import Expiring
 from kafka_pipeline.streams.stores.iterators import StoreIterator
 from kafka_pipeline.streams.stores.key_value import warn_of_empty_range
-from kafka_pipeline.streams.stores.layout import pack_time, prefix_end, range_end
+from kafka_pipeline.streams.stores.layout import (
+    dropped_mark,
+    dropped_until,
+    pack_time,
+    prefix_end,
+    range_end,
+)
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -34,8 +41,10 @@ class SegmentedStore(Expiring, Generic[K, V]):
     The clock is stream time, the largest time of any entry that was ever put, unless the store
     follows the time of a step. Expired entries are
     never returned. Once all of a segment has expired, and a commit has made that certain, the
-    segment is dropped.
+    segment is dropped, and a mark in the state topic says so.
     """
+
+    entry_time: ClassVar[EntryTime]
 
     def __init__(
         self,
@@ -92,7 +101,18 @@ class SegmentedStore(Expiring, Generic[K, V]):
         first_kept = kept_from // self._segment_ms
         if first_kept > 0:
             self._store.drop_range(b"", pack_time(first_kept))
+            self._store.put(dropped_mark(self.entry_time, first_kept * self._segment_ms), None)
         self._expire_at = (first_kept + 1) * self._segment_ms + self._kept_ms - 1
+
+    def follow_drops(self, changes: Mapping[bytes, bytes | None]) -> None:
+        """Drop what the store with these committed changes has dropped, of which this is a copy.
+
+        A copy does not know the time of the step that the store follows.
+        """
+        deleted = (key for key, value in changes.items() if value is None)
+        until = max((dropped_until(self.entry_time, key) for key in deleted), default=0)
+        if until:
+            self._store.drop_range(b"", pack_time(until // self._segment_ms))
 
     def _scans(
         self,

@@ -31,6 +31,8 @@ class SessionStore(SegmentedStore[K, V]):
     order of time segment, then key, then end.
     """
 
+    entry_time = "session"
+
     def put(self, session: Windowed[K], value: V | None) -> None:
         """Set the value of a session; `None` removes it.
 

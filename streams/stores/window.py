@@ -28,6 +28,8 @@ class WindowStore(SegmentedStore[K, V]):
     key, then time.
     """
 
+    entry_time = "window"
+
     def __init__(
         self,
         name: str,

@@ -125,6 +125,21 @@ def test_stream_time_of_a_store_does_not_go_back_for_keys_that_move() -> None:
     sharded.rescaled(5).rescaled(2)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [windows.tumbling(100, grace_ms=0), windows.session(100, grace_ms=0)],
+    ids=["tumbling", "session"],
+)
+def test_marks_of_dropped_segments_are_not_taken_for_entries(kind: Windows) -> None:
+    sharded = Sharded(counting(kind), 2)
+    for minute in range(5):
+        sharded.pipe([("in", key, b"", 60_000 * minute) for key in (SLOW, FAST)])
+    sharded.results.clear()
+    parts = sharded.rescaled(3)
+    parts.pipe([("in", key, b"", 600_000) for key in (SLOW, FAST)])
+    assert sorted(results(parts)) == sorted((f"{key.decode()} 240000", 1) for key in (SLOW, FAST))
+
+
 def test_times_of_windows_are_the_earliest_and_closing_goes_on_from_the_earliest() -> None:
     pack = struct.Struct(">qq").pack
     assert merged_times([pack(30, 20), pack(50, -1), pack(40, 35)]) == pack(30, -1)
