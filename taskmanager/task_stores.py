@@ -212,8 +212,12 @@ def job_directory(config: Config, tm_id: int) -> Path:
 
 
 def code_directory(config: Config, tm_id: int) -> Path:
-    """Return the directory of the code that a TaskManager runs."""
-    return job_directory(config, tm_id) / "code"
+    """Return the directory of the code that a TaskManager runs.
+
+    It is hidden, since `state_dir` may be in a folder with user code: neither the copies of other
+    TaskManagers nor pytest take it for a part of that.
+    """
+    return job_directory(config, tm_id) / ".code"
 
 
 @contextmanager

@@ -19,10 +19,12 @@ from kafka_pipeline.common.pipelines.specs import CountSpec
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams import serdes, stores
+from kafka_pipeline.streams.engine.code_snapshot import snapshot
 from kafka_pipeline.streams.stores import StoreBuilder
 from kafka_pipeline.streams.stores.resources import StoreResources
 from kafka_pipeline.taskmanager.task_stores import (
     TaskStores,
+    code_directory,
     folder_in,
     job_directory,
     sole_owner,
@@ -79,6 +81,16 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     config = replace(CONFIG, state_dir=file / "state")
     with pytest.raises(UnavailableError, match="cannot be written"), sole_owner(config, 0):
         raise AssertionError
+
+
+def test_code_that_taskmanagers_copied_is_not_taken_for_the_users(tmp_path: Path) -> None:
+    """By default, `state_dir` is next to the code, and each start would add a level of folders."""
+    (tmp_path / "shop.py").write_text("")
+    config = replace(CONFIG, state_dir=tmp_path / "state")
+    for tm_id in (0, 1, 0, 1):
+        (copy,) = snapshot([tmp_path], code_directory(config, tm_id))
+        assert [file.name for file in copy.iterdir() if file.is_file()] == ["shop.py"]
+    assert len([*tmp_path.rglob("shop.py")]) == 3
 
 
 def test_a_store_whose_name_is_a_path_is_not_opened(tmp_path: Path) -> None:
