@@ -11,6 +11,7 @@ from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.config.registry_settings import require_shared
 from kafka_pipeline.common.config.secret_files import warn_of_readable_secrets
 from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.setting_problem import setting_problem
 from kafka_pipeline.common.monitoring import logs
 from kafka_pipeline.common.monitoring.monitoring import Monitoring
 from kafka_pipeline.common.process.cli import run_command
@@ -52,7 +53,7 @@ def jobmanager(
     or a topic is wrong, 3 Kafka is not there or metrics_port is taken, 4 another JobManager took
     over.
     """
-    settings = load_config(config)
+    settings = load_config(config, setting_problem)
     require_shared(settings.schema_registry)
     agreed = None if allow_removal else ()
     file = StartFile(pipeline, settings, agreed) if pipeline else None

@@ -12,6 +12,7 @@ from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.config.registry_settings import require_shared
 from kafka_pipeline.common.config.secret_files import warn_of_readable_secrets
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.kafka.setting_problem import setting_problem
 from kafka_pipeline.common.monitoring import logs
 from kafka_pipeline.common.monitoring.monitoring import Monitoring
 from kafka_pipeline.common.process.cli import run_command
@@ -40,7 +41,7 @@ def taskmanager(
     TaskManager that is alive.
     """
     signals: StopSignals = context.obj
-    settings = load_config(config)
+    settings = load_config(config, setting_problem)
     require_shared(settings.schema_registry)
     if threads_num < 1:
         raise ConfigError(f"threads_num is {threads_num}: a TaskManager needs 1 thread or more.")

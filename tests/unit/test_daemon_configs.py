@@ -1,4 +1,4 @@
-"""Both daemons refuse a schema registry that other processes would not see."""
+"""What both daemons refuse about a config.yaml, before they look for Kafka."""
 
 from __future__ import annotations
 
@@ -18,16 +18,27 @@ parallelism: 1
 replication_factor: 1
 source_topic: orders
 sink_topic: totals
-schema_registry: {url: "mock://orders"}
 """
 COMMANDS = {"jobmanager": (jobmanager, ()), "taskmanager": (taskmanager, ("0", "1"))}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_daemon_refuses_a_registry_in_memory(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        # Other processes would not see it.
+        (
+            'schema_registry: {url: "mock://orders"}',
+            "mock://orders is in the memory of one process",
+        ),
+        # librdkafka would have taken 1.
+        ("kafka: {queued.min.messages: 1_000_000}", "must be a whole number, got 1_000_000"),
+    ],
+)
+def test_daemon_refuses_a_wrong_setting(name: str, line: str, problem: str, tmp_path: Path) -> None:
     app, arguments = COMMANDS[name]
     config = tmp_path / "config.yaml"
-    config.write_text(CONFIG)
+    config.write_text(CONFIG + line)
     result = CliRunner().invoke(app, [*arguments, str(config)])
     assert result.exit_code == 2
-    assert "mock://orders is in the memory of one process" in result.output
+    assert problem in result.output
