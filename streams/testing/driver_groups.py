@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
+from functools import partial
 from typing import Protocol, TypeVar
 from uuid import uuid4
 
@@ -70,22 +72,21 @@ class DriverGroup:
         self._partitions = [(topic, TASK) for topic in self.topics]
         self._key_watch = KeyWatch(group, self._partitions)
         self.failure: ProcessingFailedError | None = None
-        self.task = GroupTask(
-            group,
-            self._partitions,
-            settings,
-            TaskEnvironment(
-                application_id=application_id,
-                task_id=self._task_id,
-                number=TASK,
-                stores=self._stores,
-                output_topics=driver,
-                clock_ms=lambda: driver.now_ms,
-                max_timestamp_ahead_ms=driver.max_timestamp_ahead_ms,
-                global_stores={follower.name: follower.task.view for follower in followers},
-                log_record_values=True,
-            ),
+        environment = TaskEnvironment(
+            application_id=application_id,
+            task_id=self._task_id,
+            number=TASK,
+            stores=self._stores,
+            output_topics=driver,
+            clock_ms=lambda: driver.now_ms,
+            max_timestamp_ahead_ms=driver.max_timestamp_ahead_ms,
+            global_stores={follower.name: follower.task.view for follower in followers},
+            log_record_values=True,
         )
+        self._variables = Context()
+        """The context variables of user code, which are the task's own as on a cluster."""
+        make = partial(GroupTask, group, self._partitions, settings, environment)
+        self.task = self._variables.run(make)
         for follower in followers:
             follower.users.append(self)
         if self.task.has_exact_sinks:
@@ -152,7 +153,7 @@ class DriverGroup:
     def close(self) -> None:
         """Close processors and stores. Raises what a processor raises."""
         try:
-            self.task.close()
+            self._variables.run(self.task.close)
         finally:
             for store in self._stores.values():
                 store.close()
@@ -163,7 +164,7 @@ class DriverGroup:
                 f"the task {self._task_id} has stopped: {self.failure}"
             ) from self.failure.error
         try:
-            result = action()
+            result = self._variables.run(action)
         except ProcessingFailedError as error:
             self.failure = error
             self._commit()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import re
 
 import pytest
@@ -483,3 +484,30 @@ def test_the_context_has_the_name_of_the_application() -> None:
     with TopologyTestDriver(one(tell), application_id="app") as driver:
         driver.create_input_topic("in").pipe_input(None, b"x")
     assert told == ["app"]
+
+
+def test_context_variables_that_a_task_sets_hold_for_it_alone() -> None:
+    """As on a cluster, where the precision of `decimal` is not that of another task or test."""
+    seen: dict[str, int] = {}
+
+    class Rounding(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            decimal.getcontext().prec = 5
+
+        def process(self, record: Record) -> None:
+            seen["rounding"] = decimal.getcontext().prec
+
+        def close(self) -> None:
+            seen["close"] = decimal.getcontext().prec
+
+    builder = TopologyBuilder()
+    other = calling(lambda context, record: seen.update(other=decimal.getcontext().prec))
+    for name, supplier in (("a", Rounding), ("b", other)):
+        builder.add_source(name, name)
+        builder.add_processor(f"processor {name}", supplier, name)
+    default = decimal.getcontext().prec
+    with TopologyTestDriver(builder.build()) as driver:
+        for name in ("a", "b"):
+            driver.create_input_topic(name).pipe_input(None, b"x")
+    assert seen == {"rounding": 5, "other": default, "close": 5}
+    assert decimal.getcontext().prec == default
