@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TextIO
 
@@ -104,15 +104,43 @@ def _renderers(format: LogFormat, *, with_values: bool) -> list[Processor]:
 
     if format == "json":
         exceptions = structlog.processors.ExceptionRenderer(formatted)
-        return [exceptions, structlog.processors.JSONRenderer()]
+        return [exceptions, _showing_all(structlog.processors.JSONRenderer(allow_nan=False))]
 
     def write(file: TextIO, exc_info: ExcInfo) -> None:
         file.write(f"\n{formatted(exc_info)}")
 
-    return [
-        _printable,
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=write),
-    ]
+    console = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=write)
+    return [_printable, _showing_all(console)]
+
+
+def _showing_all(render: Callable[[Any, str, EventDict], str | bytes]) -> Processor:
+    """Return a renderer that shows what `render` cannot show by its `repr`.
+
+    Otherwise a log call would raise, and fail the record that user code works on: JSON has no keys
+    that are tuples, no cycles and no NaN (structlog 265).
+    """
+
+    def rendered(logger: Any, method: str, entry: EventDict) -> str | bytes:
+        def showable(name: str, value: Any) -> Any:
+            try:
+                render(logger, method, {name: value})
+            except Exception:
+                return _repr(value)
+            return value
+
+        try:
+            return render(logger, method, {**entry})
+        except Exception:
+            return render(logger, method, {name: showable(name, entry[name]) for name in entry})
+
+    return rendered
+
+
+def _repr(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"<{type(value).__name__}: its __repr__ raised {type(error).__name__}>"
 
 
 def _route_standard_library(handler: _Handler, lowest: int) -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import sys
+from typing import Any
 
 import pytest
 import structlog
@@ -206,6 +207,46 @@ def test_a_value_that_json_does_not_know_is_logged_all_the_same(
     configure("json", "info")
     structlog.get_logger().info("x", partitions={3})
     assert "3" in json.loads(capsys.readouterr().err)["partitions"]
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def cycle() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    found["self"] = found
+    return found
+
+
+@pytest.mark.parametrize("format_", ["json", "console"])
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ({("a", 1): 2}, "{('a', 1): 2}"),
+        (cycle(), "{'self': {...}}"),
+        (float("nan"), "nan"),
+        (Unprintable(), "<Unprintable: its __repr__ raised RuntimeError>"),
+        ([Unprintable()], "<list: its __repr__ raised RuntimeError>"),
+        (10**5000, "<int: its __repr__ raised ValueError>"),
+    ],
+    ids=["key", "cycle", "nan", "repr", "nested repr", "digits"],
+)
+def test_a_value_that_cannot_be_shown_fails_no_log_call(
+    format_: str, value: object, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A log call that raises in `process` would fail the record: see structlog 265."""
+    configure(format_, "info")  # type: ignore[arg-type]
+    structlog.get_logger().info("x", found=value, counts={"a": 1})
+
+    err = capsys.readouterr().err
+    if format_ == "json":
+        entry = json.loads(err, parse_constant=pytest.fail)
+        assert (entry["event"], entry["found"], entry["counts"]) == ("x", shown, {"a": 1})
+    else:
+        assert shown in err
+        assert "counts={'a': 1}" in err
 
 
 def test_colours_appear_on_a_terminal_only(
