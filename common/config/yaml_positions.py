@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ _MOST_BYTES = 4_000_000
 _MOST_LEVELS = 40
 """Fewer levels than a control record may have, where parts of the file are nested deeper."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_NOT_AS_IT_LOOKS = re.compile(r"(?i:yes|no|on|off)|[-+]?0[0-7_]+|.*:.*")
+"""Truth values, octal numbers and numbers to the base 60 that YAML 1.2 does not have."""
 
 
 class Located(Protocol):
@@ -170,6 +173,20 @@ def plain(value: Value | None) -> Any:
             return [plain(item) for item in value.items]
         case Map():
             return {pair.key: plain(pair.value) for pair in value.pairs}
+
+
+def check_readings(value: Value, problems: Problems) -> None:
+    """Report data that YAML reads as something else than it looks.
+
+    Such as the country `no` (false), the code `0123` (83) and the time `12:30` (750).
+    """
+    if isinstance(value, Scalar):
+        is_text = isinstance(value.value, str)
+        if not is_text and _NOT_AS_IT_LOOKS.fullmatch(value.text):
+            read = json.dumps(value.value)
+            problems.add(value, f'YAML reads "{value.text}" as {read}: write that, or use quotes')
+    for each in _inside(value):
+        check_readings(each, problems)
 
 
 def unique_pairs(pairs: Iterable[Pair], problems: Problems) -> tuple[Pair, ...]:

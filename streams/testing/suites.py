@@ -22,6 +22,7 @@ from kafka_pipeline.common.config.yaml_positions import (
     Problems,
     Scalar,
     Value,
+    check_readings,
     describe,
     plain,
     read_yaml,
@@ -339,6 +340,8 @@ def _tests(fields: Fields, problems: Problems) -> list[tuple[str, list[Pair]]]:
         test = Fields(item.pairs, problems, at=item, known=("name", "steps"))
         name = test.text(_NAME)
         steps = test.items(_TEST_STEPS)
+        if steps is not None:
+            check_readings(steps, problems)
         tests.append((name, [_step(step, problems) for step in (steps.items if steps else ())]))
     return tests
 

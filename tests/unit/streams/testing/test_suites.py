@@ -350,6 +350,18 @@ def test_what_is_missing_ends_the_command_as_everywhere(
         ("config: config.yaml", '1:1: missing key "tests"'),
         ("tests: [{name: t, steps: [{prodce: {}}]}]", "1:27: a step must be one of produce"),
         ("tests: [{steps: []}]", '1:9: missing key "name"'),
+        (
+            "tests: [{name: t, steps: [{produce: {value: {country: no}}}]}]",
+            '1:55: YAML reads "no" as false: write that, or use quotes',
+        ),
+        (
+            "tests: [{name: t, steps: [{produce: {value: {zip: 01234}}}]}]",
+            '1:51: YAML reads "01234" as 668: write that, or use quotes',
+        ),
+        (
+            "tests: [{name: t, steps: [{assert: {records: [{value: [12:30]}]}}]}]",
+            '1:56: YAML reads "12:30" as 750: write that, or use quotes',
+        ),
         ("tests: []\nserdes: {x: {key: sting}}", '2:19: key must be "boolean"'),
         ("tests: []", "1:8: tests is empty: write a test, with name and steps"),
         (
