@@ -44,6 +44,7 @@ from kafka_pipeline.streams.stores import (
 )
 from kafka_pipeline.streams.stores.formats import MOST_FORMATS
 from kafka_pipeline.streams.stores.layout import MAX_TIME
+from kafka_pipeline.streams.testing.differences import difference, is_same
 from kafka_pipeline.streams.testing.driver import TopologyTestDriver
 from kafka_pipeline.streams.testing.driver_topics import ReadRecord, TestOutputTopic
 from kafka_pipeline.streams.testing.suite_serdes import Made, made, read_serdes
@@ -281,7 +282,7 @@ class _Run:
         ]
         if not is_same(shown, wanted):
             why = f" yet, as {output.held_back}" if not found and output.held_back else ""
-            raise _MismatchError(f"{name} has {text_of(shown)}{why}, expected {text_of(wanted)}")
+            raise _MismatchError(f"{name} has {difference(shown, wanted, why)}")
 
     def _put_former(self, fields: Fields, problems: Problems) -> None:
         """Put a value as code has written it when values had a former format."""
@@ -433,23 +434,6 @@ def _shown_headers(
     ]
 
 
-def is_same(found: Any, wanted: Any) -> bool:
-    """Whether two values are deeply equal.
-
-    1, 1.0 and true are not equal to each other, nor are 0.0 and -0.0; NaN equals NaN. So two keys
-    are the same only if their bytes are.
-    """
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        keys = found.keys()
-        return keys == wanted.keys() and all(is_same(found[key], wanted[key]) for key in keys)
-    if isinstance(found, list | tuple) and type(found) is type(wanted):
-        return len(found) == len(wanted) and all(map(is_same, found, wanted))
-    if type(found) is type(wanted) is float:
-        return repr(found) == repr(wanted)
-    kinds = {type(found), type(wanted)}
-    return bool(found == wanted) and not (len(kinds) > 1 and kinds <= {bool, int, float})
-
-
 def to_bytes(value: Any, serde: Serde[Any] | None) -> bytes | None:
     """Return a value of the suite as it is in a topic: text, decimal text, or JSON."""
     if value is None:
@@ -470,8 +454,3 @@ def _from_bytes(data: bytes | None, wanted: Any, serde: Serde[Any] | None) -> An
         return read(data)
     except ValueError:
         return data
-
-
-def text_of(records: list[dict[str, Any]]) -> str:
-    """Return records as a message shows them."""
-    return json.dumps(records, ensure_ascii=False, default=repr) if records else "no records"

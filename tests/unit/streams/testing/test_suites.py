@@ -264,6 +264,30 @@ def test_values_of_other_types_are_others_in_topics_and_in_stores(
         assert ", expected " in problem
 
 
+@pytest.mark.parametrize(
+    ("came", "expected", "where"),
+    [
+        (["{a: {b: [1, 2]}}"], ["{a: {b: [1, 3]}}"], "1 has 2 at value.a.b[1], expected 3"),
+        (["{a: [1]}"], ["{a: [1, 2]}"], "1 has nothing at value.a[1], expected 2"),
+        (["{a: 1, b: null}"], ["{a: 1}"], "1 has null at value.b, expected nothing"),
+        (["{a: 1}"], ["{a: '1'}"], '1 has 1 at value.a, expected "1"'),
+        (["{a: 1}"], ["{a: [1]}"], "1 has 1 at value.a, expected [1]"),
+        (["1", "2"], ["1", "3"], "2 has 2 at value, expected 3"),
+        (["1", "2"], ["1"], "2 is not expected"),
+        (["1"], ["1", "2"], "2 is missing"),
+    ],
+)
+def test_the_first_place_that_differs_is_said(
+    suite: Path, came: list[str], expected: list[str], where: str
+) -> None:
+    (suite.parent / "pipeline.yaml").write_text(ECHO)
+    steps = [f"{{produce: {{key: k, value: {each}}}}}" for each in came]
+    records = ", ".join(f"{{value: {each}}}" for each in expected)
+    check = f"{{assert: {{records: [{records}]}}}}"
+    (problem,) = problems(suite, ", ".join([*steps, check]))
+    assert problem.endswith(f": record {where}")
+
+
 KEEPER = """
 processors:
   - id: Keeper
@@ -394,3 +418,11 @@ def test_command_tells_each_test_and_fails_with_one_of_them(suite: Path) -> None
     assert result.exit_code == 1
     assert result.stdout.splitlines()[:2] == ["ok      good", "FAILED  bad"]
     assert result.stdout.endswith("1 passed, 1 failed\n")
+
+
+def test_command_shows_the_results_before_a_suite_with_mistakes(suite: Path) -> None:
+    suite.write_text("tests: [{name: good, steps: []}]")
+    wrong = suite.with_name("wrong.yaml")
+    wrong.write_text("tests: []")
+    result = invoke("test", suite, wrong)
+    assert (result.exit_code, result.stdout) == (2, "ok      good\n")
