@@ -151,6 +151,8 @@ def test_mistakes_are_found(expression: str, mistake: str) -> None:
 TASK = 'job="pipeline", instance="tm0", taskmanager="0", task="A_0", processor="A", partition="0"'
 MOVED = TASK.replace("tm0", "tm1").replace('taskmanager="0"', 'taskmanager="1"')
 LEADS = 'kafka_pipeline_jobmanager_state{job="pipeline", instance="jm", state="LEADING"}'
+EPOCH = 'kafka_pipeline_taskmanager_epoch{job="pipeline", instance="tm0", taskmanager="0"}'
+EPOCH_OF_ANOTHER_JOB = EPOCH.replace('"pipeline"', '"another"')
 
 HELD = f'kafka_pipeline_task_event_time_holder_unread_records{{{TASK}, holder="B_1"}}'
 DROPPED = "kafka_pipeline_task_dropped_records_last_minute"
@@ -169,6 +171,7 @@ def state(name: str) -> str:
     [
         ("PipelineHasNoJobManager", {LEADS: "0x60"}),
         ("PipelineHasNoJobManager", {}),
+        ("PipelineHasNoJobManager", {LEADS: "1x60", EPOCH_OF_ANOTHER_JOB: "7x60"}),
         (
             "PipelineTaskManagerSilent",
             {'kafka_pipeline_jobmanager_taskmanager_up{job="pipeline", taskmanager="0"}': "0x60"},
@@ -201,6 +204,7 @@ def test_an_alert_fires(alert: str, series: dict[str, str], tmp_path: Path) -> N
 def test_no_alert_fires_while_all_is_well(tmp_path: Path) -> None:
     series = {
         LEADS: "1x60",
+        EPOCH: "7x60",
         'kafka_pipeline_jobmanager_taskmanager_up{job="pipeline", taskmanager="0"}': "1x60",
         state("FAILED"): "0x60",
         state("RUNNING"): "1x60",
