@@ -18,3 +18,11 @@ def printable(text: str, kept: str = "") -> str:
         each if each.isprintable() or each in kept else each.encode("unicode_escape").decode()
         for each in text
     )
+
+
+def encodable(text: str) -> str:
+    r"""Return the text with escapes such as `\ud83d` for halves of surrogate pairs.
+
+    UTF-8 cannot hold those. They may come from the JSON of a record, or from the name of a file.
+    """
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()

@@ -17,6 +17,7 @@ from kafka_pipeline.common.kafka.clients import (
     NonRetriableError,
     TransactionFailedError,
 )
+from kafka_pipeline.common.printable import encodable
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.streams.engine.figures import late_of
@@ -177,10 +178,9 @@ class AssignedTask:
             task=self.replica.task,
             state=self._state(phase, has_failed=bool(reason)),
             thread=self._context.thread,
-            # The reason may quote text that cannot be encoded, such as half of an emoji.
-            reason=reason.encode(errors="backslashreplace").decode(),
+            reason=encodable(reason),
             fingerprint=self._fingerprint,
-            activity=self._activity(),
+            activity=encodable(self._activity()),
             figures=self._figures(dropped_lately) | {"restarts": restarts},
             dropped=self.memory.figures.dropped_by_reason,
             dropped_lately=dropped_lately,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from threading import get_ident
 from typing import Any, NoReturn, Protocol, TypeVar, get_origin
 
+from kafka_pipeline.common.printable import encodable
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.streams.clocks import clocks_by_time
@@ -202,7 +203,7 @@ class RunningContext:
                 f'"{self._name}" drops a record for a {type(reason).__name__}: give the reason as '
                 "a string"
             )
-        self._runtime.outputs.append(Dropped(reason, self._name))
+        self._runtime.outputs.append(Dropped(encodable(reason), self._name))
 
     def get_state_store(self, name: str, kind: type[S] | None = None) -> Any:
         store = self._stores.get(name)
