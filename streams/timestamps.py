@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -111,18 +112,28 @@ class FailOnInvalidTimestamp(RecordTimestampExtractor):
 
 
 class LogAndSkipOnInvalidTimestamp(RecordTimestampExtractor):
-    """Takes the timestamp in the topic; drops the record with a warning if it is invalid."""
+    """Takes the timestamp in the topic; drops the record with a warning if it is invalid.
 
-    __slots__ = ()
+    Warns of the 1st, 2nd, 4th, 8th … such record of a topic, so that they do not fill the log.
+    """
+
+    __slots__ = ("_skipped",)
+
+    def __init__(self) -> None:
+        self._skipped = Counter[str]()
 
     def on_invalid(self, record: RecordView, partition_time: int) -> int:
         """Log where the record is, and return a negative number."""
-        logger.warning(
-            "record without a valid timestamp is skipped",
-            topic=record.topic,
-            partition=record.partition,
-            offset=record.offset,
-        )
+        self._skipped[record.topic] += 1
+        total = self._skipped[record.topic]
+        if total & (total - 1) == 0:
+            logger.warning(
+                "record without a valid timestamp is skipped",
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+                total=total,
+            )
         return UNKNOWN_TIME
 
 

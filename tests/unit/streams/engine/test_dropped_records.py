@@ -104,24 +104,38 @@ def test_a_reason_that_is_no_string_rejects_the_record(reason: Any) -> None:
     assert str(rejected.error) == f'"0" drops a record for a {kind}: give the reason as a string'
 
 
+def test_half_of_a_surrogate_pair_in_a_reason_becomes_an_escape() -> None:
+    """It may come from a record. A report of the worker's tasks with it could not be read."""
+    drop = calling(lambda context, record: context.drop(f"no country {record.value}"))
+    builder = TopologyBuilder()
+    builder.add_source("source", "in", value_serde=serdes.json())
+    builder.add_processor("drop", drop, "source")
+    with TopologyTestDriver(builder) as driver:
+        driver.create_input_topic("in").pipe_input(None, b'"\\ud83d"')
+        assert driver.dropped_records == {"no country \\ud83d": 1}
+
+
 def test_places_of_one_reason_are_told_apart() -> None:
     dropped = {Dropped("partitioner", "a"): 2, Dropped("partitioner", "b"): 1}
     assert described(dropped) == {"a: partitioner": 2, "b: partitioner": 1}
 
 
-def test_a_record_that_is_skipped_for_its_timestamp_is_logged_without_its_content() -> None:
+def test_records_that_are_skipped_for_their_timestamps_are_logged_without_their_content() -> None:
     builder = TopologyBuilder()
     builder.add_source("source", "in", timestamp_extractor=LogAndSkipOnInvalidTimestamp())
     (group,) = builder.add_sink("sink", "out", "source").build().groups
     task = Tasks(group, SKIP, number=2)
+    times = [7, *[-1] * 10]
     with capture_logs() as logs:
-        task.task.add(batch([b"1", b"2"], timestamps=[7, -1], partition=2, offset=40))
+        task.task.add(batch([b"1"] * 11, timestamps=times, partition=2, offset=40))
     assert logs == [
         {
             "event": "record without a valid timestamp is skipped",
             "topic": "in",
             "partition": 2,
-            "offset": 41,
+            "offset": 40 + total,
+            "total": total,
             "log_level": "warning",
         }
+        for total in (1, 2, 4, 8)
     ]
