@@ -353,6 +353,7 @@ class TopologyTestDriver(StoreGetters):
     def close(self) -> None:
         """Close all processors and stores. Raises the first error that one of them raised."""
         self._closed = True
+        self._pending.clear()  # what Ctrl-C has left there
         try:
             self._each(DriverGroup.close)
         finally:

@@ -7,6 +7,7 @@ Extensions in Rust raise panics (PyO3 3918), libraries call `sys.exit`, and coro
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -33,6 +34,7 @@ from kafka_pipeline.common.errors import EscapedError
 from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.testing import TopologyTestDriver
+from tests.unit.streams.nodes import Each
 
 SKIP = {"source": GroupSettings(on_error=OnError.SKIP)}
 
@@ -273,3 +275,20 @@ def test_what_interrupts_is_no_error() -> None:
     driver = TopologyTestDriver(one(lambda: Processing(interrupt)), settings=SKIP)
     with driver, pytest.raises(KeyboardInterrupt):
         driver.create_input_topic("in").pipe_input(None, b"bad")
+
+
+def test_records_that_wait_when_a_test_is_interrupted_are_not_processed() -> None:
+    """They were processed after the close, and the error of that hid Ctrl-C."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    builder = TopologyBuilder()
+    builder.add_source("a", re.compile("in"))
+    builder.add_processor("first", lambda: Processing(interrupt), "a")
+    builder.add_source("b", re.compile("i[n]")).add_processor("second", Each, "b")
+    builder.add_sink("out", "out", "second")
+    driver = TopologyTestDriver(builder, partitions={"in": 1})
+    with pytest.raises(KeyboardInterrupt), driver:
+        driver.create_input_topic("in").pipe_input(None, b"bad")
+    assert driver.create_output_topic("out").size == 0
