@@ -29,8 +29,9 @@ from kafka_pipeline.taskmanager.pipeline_thread import PipelineThread
 from kafka_pipeline.taskmanager.remote_queries import RemoteQueries
 from kafka_pipeline.taskmanager.running_task import TaskContext
 from kafka_pipeline.taskmanager.supervision import supervised
-from kafka_pipeline.taskmanager.task_stores import check_writable
+from kafka_pipeline.taskmanager.task_stores import check_writable, job_directory
 from kafka_pipeline.taskmanager.time_watch import TimeWatch
+from kafka_pipeline.taskmanager.unused_state import UnusedState
 from kafka_pipeline.taskmanager.user_errors import UserErrorLog
 
 _COLLECTED_AT = (20_000, 20, 20)
@@ -81,11 +82,18 @@ def run(settings: ThreadSettings, marks: Marks) -> None:
         UserErrorLog(with_values=settings.config.log_record_values),
         marks=marks,
     )
+    unused = UnusedState(job_directory(settings.config, tm_id), resources.open_folders.copy)
     # Connect last, when nothing is left to wait for: the driver starts counting at the hello.
     channel = WorkerChannel(settings.address, settings.authkey, settings.thread)
-    with closing(channel), closing(context.lag_watch), closing(context.time_watch):
+    with (
+        closing(channel),
+        closing(context.lag_watch),
+        closing(context.time_watch),
+        closing(unused),
+    ):
         context.lag_watch.start()
         context.time_watch.start()
+        unused.start()
         PipelineThread(context, channel).loop()
 
 

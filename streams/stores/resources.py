@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rocksdict import BlockBasedOptions, Cache, Options, WriteBufferManager
 
 from kafka_pipeline.streams.stores.caches import CACHED_BYTES, CacheBudget
@@ -28,6 +30,8 @@ class StoreResources:
     def __init__(self, cached_bytes: int = CACHED_BYTES) -> None:
         """Allocate nothing yet; `cached_bytes` is for the cache of entries."""
         self.caches = CacheBudget(cached_bytes)
+        self.open_folders: set[Path] = set()
+        """The folders of the databases that are open."""
         self._block_cache = Cache(BLOCK_CACHE_BYTES)
         self._write_buffers = WriteBufferManager(WRITE_BUFFER_BYTES, False)
 

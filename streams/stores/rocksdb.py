@@ -256,6 +256,7 @@ class RocksDBStore(BytesStore):
         self._forget_unwritten()
         self._end()
         self._cache.clear()
+        self._resources.open_folders.discard(self._directory)
         try:
             self._db.close()
         except DbClosedError:
@@ -299,6 +300,7 @@ class RocksDBStore(BytesStore):
         self._end()
         self._cache.clear()
         self._forget_unwritten()
+        self._resources.open_folders.discard(self._directory)
         with suppress(Exception):  # it cannot write either
             self._db.close()
         shutil.rmtree(self._directory)
@@ -397,7 +399,9 @@ class RocksDBStore(BytesStore):
             self._discard(problem)
 
     def _open(self) -> Rdict:
-        return open_directory(self._directory, self._resources.options)
+        database = open_directory(self._directory, self._resources.options)
+        self._resources.open_folders.add(self._directory)
+        return database
 
     def _written_identity(self) -> bytes:
         return json.dumps(self._identity, sort_keys=True).encode()
