@@ -236,7 +236,18 @@ def unpacked_mysql() -> Iterator[Binaries]:
             *(folder / "bin" / "mysqld", "--no-defaults"),
             *(f"--lc-messages-dir={share}", f"--character-sets-dir={share / 'charsets'}"),
         )
-        yield mysql(command, {"LD_LIBRARY_PATH": str(folder / "lib")})
+        environment = {"LD_LIBRARY_PATH": str(folder / "lib")}
+        tried = subprocess.run(
+            [*command, "--version"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **environment},
+            check=False,
+        )
+        if tried.returncode:
+            why = tried.stderr.strip()
+            raise UnavailableError(f"MySQL does not start; it may need Debian's libaio1: {why}")
+        yield mysql(command, environment)
     finally:
         shutil.rmtree(folder)
 
