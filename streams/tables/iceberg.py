@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafka_pipeline.common.kafka.clients import NonRetriableError, TransactionFailedError
 from kafka_pipeline.common.pipelines.specs import TableSinkSpec
@@ -87,7 +89,15 @@ class IcebergTable:
 
     def misfit(self, rows: pa.RecordBatch) -> tuple[int, str]:
         """See `Table`."""
-        return first_misfit(rows, self._partition_by, null_is_empty=False)
+        schema, names = self._table.schema(), rows.schema.names
+        whole, found = list[str](), (len(rows), "")
+        for field in self._table.spec().fields:
+            name, transform = schema.find_column_name(field.source_id), str(field.transform)
+            if transform == "identity" and name in names:
+                whole.append(name)
+            elif transform.startswith("truncate") and name in names:
+                found = min(found, _below_the_least(rows, name, field.transform.width))
+        return min(found, first_misfit(rows, whole, null_is_empty=False))
 
     def write(self, rows: Sequence[pa.RecordBatch], position: int, former: int | None) -> None:
         """See `Table`. Files of rows are written once, however often the commit is tried."""
@@ -218,6 +228,25 @@ def _described(field: Any, schema: Any) -> str:
     """Return the column of a field of partitions, or its transform, such as `day(at)`."""
     column, transform = schema.find_column_name(field.source_id), str(field.transform)
     return column if transform == "identity" else f"{transform}({column})"
+
+
+def _below_the_least(rows: pa.RecordBatch, name: str, width: int) -> tuple[int, str]:
+    """Return the first DECIMAL that `truncate` gives more digits than its type has.
+
+    It rounds down: -999.99 of a DECIMAL(5, 2) becomes -1000.00 with a width of 100.
+    """
+    column = rows.column(name)
+    if pa.types.is_decimal(column.type):
+        digits = str((10**column.type.precision - 1) // width * width)
+        least = Decimal(f"-{digits}e-{column.type.scale}")
+        index = pc.index(pc.less(column, pa.scalar(least, column.type)), True).as_py()
+        if index >= 0:
+            return index, (
+                f'the value does not fit column "{name}": truncate[{width}], by which the table is '
+                f"partitioned, makes it smaller than a DECIMAL({column.type.precision}, "
+                f"{column.type.scale}) can be"
+            )
+    return len(rows), ""
 
 
 def _stored(type_: pa.DataType) -> pa.DataType:

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.transforms import DayTransform
+from pyiceberg.transforms import DayTransform, TruncateTransform
 
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.kafka.clients import (
@@ -133,6 +133,31 @@ def test_rows_are_written_into_a_table_that_others_partitioned(iceberg: IcebergJ
     iceberg.run()
     assert len(iceberg.rows()) == 3
     assert len([*iceberg.table.scan().plan_files()]) == 2
+
+
+def test_values_that_partitions_cannot_have_are_dead_letters(iceberg: IcebergJob) -> None:
+    """PyIceberg refuses the whole commit, which began again without end."""
+    schema = pa.schema(
+        [
+            pa.field("n", pa.decimal128(38, 2)),
+            pa.field("p", pa.string()),
+            pa.field("at", pa.int64(), nullable=False),
+        ]
+    )
+    iceberg.folder.mkdir()
+    iceberg.catalog.create_namespace("shop")
+    table = iceberg.catalog.create_table("shop.orders", schema)
+    with table.update_spec() as spec:
+        spec.add_field("n", TruncateTransform(100))
+        spec.add_identity("p")
+    iceberg.replica = iceberg.changed(schema="n DECIMAL(38, 2), p STRING")
+    nines = "9" * 36
+    fits = [f"-{nines}.00", f"{nines}.99", "-0.01", None]
+    values = [{"n": each, "p": "x"} for each in (*fits, f"-{nines}.01")] + [{"p": "é" * 43}]
+    iceberg.write(*(json.dumps(each).encode() for each in values))
+    iceberg.run()
+    assert iceberg.letters == [json.dumps(each).encode() for each in values[4:]]
+    assert [at for (at,) in iceberg.select("at")] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("make", [DeltaJob, ParquetJob])
