@@ -164,7 +164,7 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
         raise NotImplementedError
 
     def close(self) -> None:
-        """Release what `init` acquired; called once, however the task ends, unless it is killed."""
+        """Release what `init` acquired; called once if that returned, unless the task is killed."""
 
 
 class BatchProcessor:
@@ -189,7 +189,7 @@ class BatchProcessor:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Release what `init` acquired; called once, however the task ends, unless it is killed."""
+        """Release what `init` acquired; called once if that returned, unless the task is killed."""
 
 
 class AsyncProcessorContext(Protocol):
