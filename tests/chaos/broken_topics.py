@@ -113,7 +113,8 @@ def retention_passed(rig: Rig) -> None:
     """Records are deleted before they are processed: FAILED, nothing is skipped."""
     with _small_job(rig) as (job, task_manager):
         signal_session(task_manager, signal.SIGSTOP)
-        time.sleep(0.2)
+        # A fetch that waits at the broker, for up to 500 ms, would get the records.
+        time.sleep(2)
         job.write([(b"k", b"%d" % number) for number in range(10, 20)])
         Admin(job.config).delete_before({(job.config.source_topic, 0): 15})
         signal_session(task_manager, signal.SIGCONT)
