@@ -390,6 +390,11 @@ class _Json(_BuiltIn[Any]):
 
     __slots__ = ()
 
+    def serialize_all(self, values: Sequence[Any]) -> list[Data]:
+        """See `ColumnSerde`. To read all at once is no faster."""
+        lines = zip(json_text.all_written_fast(values), values, strict=True)
+        return [self.serialize(value) if line is None else line for line, value in lines]
+
     def __call__(self, *, decimals: bool = False) -> Serde[Any]:
         """Return the serde of JSON that reads numbers with a fraction as floats, or `decimals`."""
         return _json_decimals if decimals else self

@@ -327,6 +327,8 @@ ANYTHING = st.recursive(
 @example(0.00001)
 @example(nested(400))
 @example("".join(map(chr, range(256))))
+@example([1e22, {"n": -1.5e-9, "e": 2e16}])
+@example({"id": "a5e3-1e-9", "text": '":1e9,0.00001', "[1e5": "[-2.5e7"})
 def test_json_is_what_the_standard_library_writes(value: Any) -> None:
     try:
         text = dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -338,6 +340,25 @@ def test_json_is_what_the_standard_library_writes(value: Any) -> None:
         refusal(serdes.json.serialize, value)
     else:
         assert serdes.json.serialize(value) == expected
+
+
+@given(st.lists(ANYTHING, max_size=4))
+@example([{"id": "a5e3-1e-9"}, {"n": 1e22}])
+@example([1, 1e22])
+@example([{"a": "line\nline\r\u2028"}, "\n", ""])
+@example([{"a": None}, None])
+def test_values_are_written_together_as_alone_or_not_at_all(values: list[Any]) -> None:
+    try:
+        found = serdes.json.serialize_all(values)
+    except Exception:
+        return
+    assert found == [serdes.json.serialize(value) for value in values]
+
+
+def test_usual_values_are_written_together() -> None:
+    values = [{"id": "3f2a5e3c-11d4-4e5e-9a5e", "n": -1, "x": [0.5, True, None]}, "é\n", 7, []]
+    assert serdes.json.serialize_all(values) == list(map(serdes.json.serialize, values))
+    assert serdes.json.serialize_all([]) == []
 
 
 JSON_PARTS = [
