@@ -342,6 +342,7 @@ class ProcessorStart(TaskStart):
             known,
             origins,
             looked_up=spec.looked_up,
+            returning=spec.returning_to(self._replica.task.processor),
             passes_sources_on=holds,
         )
 

@@ -61,6 +61,14 @@ class EventTimeSpec(Strict, frozen=True, kw_only=True):
         """All writers, with those of the topics upstream."""
         return chain.from_iterable((*self.writers.values(), *self.upstream.values()))
 
+    def returning_to(self, processor: str) -> frozenset[str]:
+        """Return the internal topics whose records may depend on those of the processor itself."""
+        return frozenset(
+            topic
+            for topic, writers in self.writers.items()
+            if any(each.feedback or each.processor == processor for each in writers)
+        )
+
     def origins(self, topic: str, *, with_feedback: bool = True) -> frozenset[str]:
         """Return the processors that read the records of an internal topic from sources."""
         return frozenset().union(

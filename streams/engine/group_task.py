@@ -103,6 +103,12 @@ class GroupTask:
         self._passed = UNKNOWN_TIME
         """The event time that the nodes know of."""
         self._runtime = GroupRuntime(group, environment, self._time)
+        self._times: dict[tuple[str, ...], int] = {}
+        """Those of nodes that do not wait for records that come back."""
+        self._apart: set[tuple[str, ...]] = set()
+        """The topics that lead to such nodes."""
+        if input_time is not None and input_time.returning:
+            self._apart = set(filter(None, self._runtime.nodes.held_from.values()))
         self._exact_sinks = self._runtime.nodes.exact_sinks
         idle_ms = NEVER_WAIT if settings.takes_inputs_as_they_come else settings.task_idle_ms
         is_ordered = not settings.takes_inputs_as_they_come
@@ -528,9 +534,13 @@ class GroupTask:
         time = self._input_time.update(
             now_ms, lambda partition: self.reached(partition, ends), self._time.processed, ends
         )
-        if time > self._passed:
-            self._passed = time
-            self._do("a result on close", lambda: self._runtime.pass_time(time))
+        times = {
+            topics: max(self._input_time.time_of(topics), self._times.get(topics, UNKNOWN_TIME))
+            for topics in self._apart
+        }
+        if time > self._passed or times != self._times:
+            self._passed, self._times = time, times
+            self._do("a result on close", lambda: self._runtime.pass_time(time, times))
 
     def is_time_due(self, ends: Mapping[Partition, int]) -> bool:
         """Return whether `step` would let event time go on, even without records."""

@@ -108,13 +108,9 @@ class NodeGroup:
 
     def meetings(self) -> Iterator[tuple[str, tuple[Source, ...]]]:
         """Yield the sources whose records meet in a store, with the last node that uses it."""
-        sources: dict[str, tuple[Source, ...]] = {}
+        sources = self._sources_by_node()
         by_store: dict[str, list[ProcessorNode]] = {}
         for node in self.nodes:
-            if isinstance(node, Source):
-                sources[node.name] = (node,)
-            else:
-                sources[node.name] = unique(s for name in node.parents for s in sources[name])
             if isinstance(node, ProcessorNode):
                 for store in node.stores:
                     by_store.setdefault(store, []).append(node)
@@ -122,6 +118,22 @@ class NodeGroup:
             met = unique(source for node in users for source in sources[node.name])
             if len(met) > 1 or len(met[0].topics) > 1 or met[0].pattern is not None:
                 yield users[-1].name, met
+
+    def _sources_by_node(self) -> dict[str, tuple[Source, ...]]:
+        sources: dict[str, tuple[Source, ...]] = {}
+        for node in self.nodes:
+            if isinstance(node, Source):
+                sources[node.name] = (node,)
+            else:
+                sources[node.name] = unique(s for name in node.parents for s in sources[name])
+        return sources
+
+    def held_from(self, name: str) -> tuple[str, ...]:
+        """Return the topics of the records that a node may hold back; none if it does not."""
+        (node,) = (each for each in self.nodes if each.name == name)
+        if not isinstance(node, ProcessorNode) or not node.holds_ms:
+            return ()
+        return unique(topic for each in self._sources_by_node()[name] for topic in each.topics)
 
     def hold_ms(self, name: str) -> int:
         """Return for how long, in event time, the nodes ahead of a node may hold records back."""

@@ -45,6 +45,8 @@ class RunningGroup:
             each.store.name: each.store.build(environment.global_stores[each.store.name])
             for each in group.global_stores
         }
+        self.held_from = {node.name: group.held_from(node.name) for node in group.nodes}
+        """The topics of the records that a node may hold back, by its name."""
         self.asynchronous: list[RunningAsync] = []
         """The nodes whose calls run while the task does other things."""
         self._nodes: dict[str, RunningNode] = {}
@@ -113,10 +115,13 @@ class RunningGroup:
         return [each for each in found if isinstance(each, ExactSink)]
 
     @property
-    def following_time(self) -> list[FollowsTime]:
-        """The processors that do something when event time goes on, parents first."""
-        found = [node.processor for node in self._processors]
-        return [each for each in reversed(found) if isinstance(each, FollowsTime)]
+    def following_time(self) -> list[tuple[FollowsTime, tuple[str, ...]]]:
+        """The processors that do something when event time goes on, parents first.
+
+        Each comes with the topics of the records that it may hold back.
+        """
+        found = [(node.processor, self.held_from[node.name]) for node in self._processors]
+        return [(each, topics) for each, topics in reversed(found) if isinstance(each, FollowsTime)]
 
     @property
     def only_processor(self) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from math import inf
@@ -237,18 +237,20 @@ class GroupRuntime:
             CallKind.PUNCTUATION, lambda: queue.punctuate(now, self._call) > 0
         )
 
-    def pass_time(self, time: int) -> None:
+    def pass_time(self, time: int, times: Mapping[tuple[str, ...], int] = {}) -> None:
         """Let the nodes know that event time has gone on, parents first.
 
-        If one raises, undoes everything that they did, and raises the error.
+        Nodes that hold back records of certain topics may have other `times`. If one raises, undoes
+        everything that they did, and raises the error.
         """
-        self._without_record(CallKind.TIME, lambda: self._pass_time(time))
+        self._without_record(CallKind.TIME, lambda: self._pass_time(time, times))
 
-    def _pass_time(self, time: int) -> None:
+    def _pass_time(self, time: int, times: Mapping[tuple[str, ...], int]) -> None:
         self.time = max(time, 0)
         self._call_began_s = monotonic()
-        for node in self.nodes.following_time:
-            node.time_passed(time)
+        for node, topics in self.nodes.following_time:
+            if (reached := times.get(topics, time)) > UNKNOWN_TIME:
+                node.time_passed(reached)
 
     def _without_record(self, kind: CallKind, action: Callable[[], T]) -> T:
         self.thread = get_ident()

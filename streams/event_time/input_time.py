@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -86,16 +86,18 @@ class InputTime:
         origins: Mapping[Partition, Origins] = {},
         *,
         looked_up: Collection[str] = (),
+        returning: Collection[str] = (),
         passes_sources_on: bool = False,
     ) -> None:
         """`writers` has their number by partition; `known` is what was committed.
 
         A partition without `origins` shares them with no other. The topics in `looked_up` do not
-        move time on.
+        move time on. Those in `returning` have records that may depend on the task's own.
 
         With `passes_sources_on`, the records of source partitions advance time too, even those that
         reach no step: results that are held back must not wait for further records.
         """
+        self.returning = returning
         self._passes_sources_on = passes_sources_on
         self._idle_after_ms = idle_after_ms
         self._inputs = {
@@ -187,12 +189,28 @@ class InputTime:
                     mark = each.marks.popleft()
                     each.progress = _later(each.progress, mark.progress, is_last=not each.marks)
         if not self.follows_records or self._passes_sources_on:
-            found = combined(
-                PartProgress(each.progress, each.origins.all, has_all=each.writers != SOURCE)
-                for each in self._timed.values()
-            )
-            self._time_ms = max(self._time_ms, found.time_ms)
+            self._time_ms = max(self._time_ms, self._combined(self._timed.values()))
         return self._time_ms
+
+    def time_of(self, topics: Collection[str]) -> int:
+        """Return the time that the inputs have reached that lead to a node from these topics.
+
+        What the task holds back there must not wait for records that come back to the task because
+        of it, as in a foreign-key join: those who send them know nothing of what is held back, so
+        they would be ahead of it. It may go back.
+        """
+        return self._combined(
+            each
+            for (topic, _), each in self._timed.items()
+            if topic in topics or topic not in self.returning
+        )
+
+    def _combined(self, inputs: Iterable[_Input]) -> int:
+        parts = (
+            PartProgress(each.progress, each.origins.all, has_all=each.writers != SOURCE)
+            for each in inputs
+        )
+        return combined(parts).time_ms
 
     def _take_news(self) -> None:
         while self._news:

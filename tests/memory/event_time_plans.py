@@ -188,9 +188,6 @@ def _kept(random: Random, unit: int, disorder: int, *, may_hold: bool) -> Kept:
     kinds = tuple(random.choice(tuple(KEPT)) for _ in range(random.choice((0, 1, 1, 2))))
     if not may_hold:
         kinds = tuple(kind for kind in kinds if kind not in HOLDING)
-    if kinds and kinds[0] in HOLDING:
-        # A task does not know its time ahead of a join by that after it.
-        kinds = tuple(kind for kind in kinds if not kind.startswith("foreign key"))
     hold = max(disorder, random.choice((1, 5, 30)) * unit)
     waits = hold if "later lookup" in kinds else 0
     return Kept(kinds, max(disorder, waits), hold)

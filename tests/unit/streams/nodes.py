@@ -31,6 +31,7 @@ from kafka_pipeline.streams.engine.record_queues import Partition
 from kafka_pipeline.streams.engine.runtime import GroupRuntime, Rejection
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
 from kafka_pipeline.streams.engine.task_time import TaskTime
+from kafka_pipeline.streams.event_time.input_time import InputTime
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
 
 SEEN = stores.key_value("seen", serde.bytes, serde.integer)
@@ -287,6 +288,7 @@ class Tasks:
         log_record_values: bool = False,
         suspects: Sequence[Suspect] = (),
         new_mark: Callable[[], CallMark] = NoMark,
+        input_time: InputTime | None = None,
     ) -> None:
         self.clock = Clock()
         self.stores = in_memory(group)
@@ -309,6 +311,7 @@ class Tasks:
                 new_mark=new_mark,
             ),
             times=times,
+            input_time=input_time,
             on_user_error=on_user_error,
         )
 

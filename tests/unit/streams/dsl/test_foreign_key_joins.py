@@ -7,14 +7,16 @@ from functools import partial
 
 import pytest
 
-from kafka_pipeline import Record, SerializationError, StreamsBuilder, serdes
+from kafka_pipeline import Record, SerializationError, StreamsBuilder, Suppress, serdes
 from kafka_pipeline.streams.clocks import CLOCK_HEADER
 from kafka_pipeline.streams.dsl.foreign_key_messages import Instruction, subscription
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
+from kafka_pipeline.streams.event_time.input_time import SOURCE, InputTime
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.join_cases import JoinCase, Watching, check
 from tests.unit.streams.dsl.notation import inputs
 from tests.unit.streams.dsl.running import builder, outputs, pipe
-from tests.unit.streams.nodes import Nodes, batch, expanded
+from tests.unit.streams.nodes import Nodes, Tasks, batch, expanded
 
 
 def foreign_key(value: str) -> str | None:
@@ -316,3 +318,21 @@ def test_an_answer_has_the_clock_of_its_own_question() -> None:
     found = [each for output in nodes.runtime.outputs for each in expanded(output)]
     clocks = {key: dict(headers or ()).get(CLOCK_HEADER) for _, key, _, _, headers in found}
     assert clocks == {b"a": b"9", b"b": b"50", b"c": None}
+
+
+def test_what_is_held_back_ahead_of_a_join_does_not_wait_for_answers() -> None:
+    """Who reads the questions goes by the rows: it would be ahead of one that waits longer."""
+    built = builder()
+    held = built.table("left", name="Left").suppress(Suppress.until_time_limit(10), name="Held")
+    right = built.table("right", name="Right")
+    held.join(right, joined, foreign_key=foreign_key, name="Joined").to_stream().to("out")
+    group = next(each for each in built.build().groups if "left" in each.in_topics)
+    rows, answers = (("left", 0), ("Joined-answers-repartition", 0))
+    assert group.in_topics == (rows[0], answers[0])
+    input_time = InputTime({rows: SOURCE, answers: 2}, 1000, returning=answers[:1])
+    tasks = Tasks(group, GroupSettings(), input_time=input_time)
+    assert tasks.run(batch([b"x|a"], keys=[b"k"], timestamps=[100], topic="left")) == []
+    late = batch([b"y|b"], keys=[b"l"], timestamps=[111], topic="left", offset=1)
+    (question,) = tasks.run(late)
+    assert question[:2] == ("Joined-subscriptions-repartition", b"a")
+    assert input_time.time_ms == -1

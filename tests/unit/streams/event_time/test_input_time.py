@@ -127,6 +127,15 @@ def test_a_source_partition_with_new_records_is_not_idle_although_they_are_proce
     assert update(known, 1900, {A: 6}, {A: 6, B: 90}, ends=(A,)) == 90
 
 
+def test_what_is_held_back_does_not_wait_for_records_that_come_back() -> None:
+    known = InputTime({A: SOURCE, B: 2}, 1000, returning=("b",))
+    assert update(known, 0, clocks={A: 70}) == -1
+    assert known.time_of(("a",)) == 70
+    known.learn({B: mark(0, Progress(50))})
+    assert update(known, 0, clocks={A: 70}) == 50
+    assert (known.time_of(("a",)), known.time_of(("a", "b"))) == (70, 50)
+
+
 def test_what_was_only_read_lets_others_go_ahead() -> None:
     known = InputTime({A: 2, B: SOURCE}, 1000)
     known.learn({A: mark(10, Progress(50))})

@@ -45,6 +45,9 @@ def test_an_answer_waits_for_its_question_and_not_the_other_way_round() -> None:
     assert answering.inputs == {"t": 2, subscriptions: 2, moved: 2}
     assert answering.feedback == (subscriptions,)
     assert answering.internal == {subscriptions: ("W-Rows-source",), moved: ("W-s-source",)}
+    answers = set(found["W-Rows-source"].writers)
+    assert found["W-Rows-source"].returning_to("W-Rows-source") == answers
+    assert not asked.returning_to("W-Found-source")
 
 
 def test_rows_that_refer_to_rows_of_their_own_table_wait_for_the_answers() -> None:
@@ -55,6 +58,7 @@ def test_rows_that_refer_to_rows_of_their_own_table_wait_for_the_answers() -> No
     assert (asking.processor, answering.processor) == (task, task)
     assert asking.inputs == {"r": 2}
     assert answering.inputs == {"r": 2, "W_Referring-subscriptions-repartition_job": 2}
+    assert spec.returning_to(task) == set(spec.writers)
 
 
 def test_origins_are_the_processors_that_read_sources() -> None:
