@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 
 import structlog
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.open_transactions import held_partitions
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.suggest import counted, listed
 from kafka_pipeline.common.topics import misfits
@@ -18,6 +22,8 @@ from kafka_pipeline.deployment.prepare import matching_topics
 from kafka_pipeline.streams.pipeline.partitions import with_more_partitions
 
 LOOK_INTERVAL_S = 20.0
+OPEN_FOR_S = 300.0
+"""How long a transaction must be open for a finding: longer than most of those of other writers."""
 _GROWN_REMEDY = (
     "`pipeline apply` the pipeline again; if a processor with state reads it, see "
     'docs/how-to/change_a_pipeline.md, "When a source gets more partitions"'
@@ -34,16 +40,24 @@ class TopicWatch:
     Each finding is logged once as a warning, and `findings` has those of the last look. A finding
     is one of these: a source has partitions that no task reads; a topic is gone; a sink was
     recreated with fewer partitions; an arc or a state topic was created again, or has other
-    partitions or settings than the job needs; partitions have fewer copies in sync than `min.insync.replicas`, so nothing can
-    be written there. Topics that come to match a pattern are logged only: the next `pipeline
-    apply` reads them.
+    partitions or settings than the job needs; partitions have fewer copies in sync than
+    `min.insync.replicas`, so nothing can be written there; a transaction stays open, so nothing
+    after its beginning is read. Topics that come to match a pattern are logged only: the next
+    `pipeline apply` reads them.
     """
 
-    def __init__(self, pipeline: Pipeline, config: Config, admin: Admin) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        config: Config,
+        admin: Admin,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Take the pipeline with the topics that are read and their partition counts."""
         self._pipeline = pipeline
         self._config = config
         self._admin = admin
+        self._clock = clock
         specs = pipeline.data_topics(config.replication_factor)
         self._counts = {spec.name: spec.partitions for spec in specs}
         self._own = [spec for spec in specs if spec.needs]
@@ -63,6 +77,8 @@ class TopicWatch:
         self._known = {topic for topic, readers in self._readers.items() if readers}
         self._has_patterns = any(processor.patterns for processor in processors)
         self._missing: frozenset[str] = frozenset()
+        self._open: dict[Partition, tuple[int, float]] = {}
+        """Where an open transaction begins, and since when it is known."""
         self._ids: dict[str, str] = {}
         """The ids that arcs and state topics had at first."""
         self._told: frozenset[str] = frozenset()
@@ -135,6 +151,34 @@ class TopicWatch:
             yield (
                 "nothing can be written to partitions that have fewer copies in sync than "
                 f"min.insync.replicas: {listed(short)}. Brokers are down, or full",
+                "",
+            )
+
+        yield from self._held_back(counts)
+
+    def _held_back(self, counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+        """Yield a finding if transactions stay open in topics that tasks read.
+
+        The lag of these tasks says nothing: it counts up to where the transaction begins.
+        """
+        processors, topics_of = self._pipeline.processors, self._pipeline.read_topics
+        topics = sorted({topic for processor in processors for topic in topics_of(processor)})
+        places = [(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
+        now_s, former = self._clock(), self._open
+        with suppress(EngineError):  # a partition without a leader must not hide other findings
+            self._open = {
+                place: former[place]
+                if place in former and former[place][0] == held.stable_end
+                else (held.stable_end, now_s)
+                for place, held in held_partitions(self._admin, places).items()
+            }
+        old = [p for p, (_, since_s) in self._open.items() if now_s - since_s >= OPEN_FOR_S]
+        if old:
+            names = listed([f"{topic}[{number}]" for topic, number in old])
+            yield (
+                f"a transaction has been open in {names} for {OPEN_FOR_S / 60:.0f} min or longer, "
+                "so no task reads what came after its beginning: `pipeline transactions list` "
+                "shows it",
                 "",
             )
 

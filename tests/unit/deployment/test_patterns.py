@@ -49,6 +49,8 @@ class FakeAdmin:
         self.asked: list[str] = []
         self.settings: dict[str, dict[str, str]] = {}
         self.short: list[str] = []
+        self.open: dict[tuple[str, int], int] = {}
+        """Where transactions are open."""
         self.ids: dict[str, str] = {}
 
     def topics(self) -> dict[str, int]:
@@ -63,6 +65,9 @@ class FakeAdmin:
 
     def high_watermarks(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         return dict.fromkeys(places, 10)
+
+    def stable_ends(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        return {place: self.open.get(place, 10) for place in places}
 
     def topic_settings(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
         return {name: self.settings[name] for name in names}

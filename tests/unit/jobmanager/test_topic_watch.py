@@ -14,7 +14,7 @@ from kafka_pipeline.common.config.config_keys import OnNewPartitions
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.prepare import with_partitions, with_topics_of_patterns
-from kafka_pipeline.jobmanager.topic_watch import TopicWatch
+from kafka_pipeline.jobmanager.topic_watch import OPEN_FOR_S, TopicWatch
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.unit.deployment.test_patterns import CONFIG, FakeAdmin, pipeline
 
@@ -45,7 +45,8 @@ class Watched:
         for spec in found.data_topics(1):
             counts.setdefault(spec.name, spec.partitions)
             self.kafka.settings[spec.name] = {**NO_LIMITS, **spec.config}
-        self._watch = TopicWatch(found, config, admin)
+        self.now_s = 0.0
+        self._watch = TopicWatch(found, config, admin, lambda: self.now_s)
 
     def look(self) -> tuple[list[str], tuple[str, ...]]:
         """Look; return what was logged, and the findings."""
@@ -182,6 +183,23 @@ def test_topic_of_the_job_that_was_created_again_is_a_finding(watched: Watched) 
     assert logged == [finding]
     assert finding.startswith("state_topic_Count_job was deleted and created again, a topic of ")
     assert watched.look() == ([], (finding,))
+
+
+@pytest.mark.parametrize("place", [("clicks", 1), ("F_Count_job", 0)])
+def test_transaction_that_stays_open_is_a_finding(place: tuple[str, int], watched: Watched) -> None:
+    """The tasks of the partition look idle: their lag ends where the transaction begins."""
+    watched.kafka.open = {place: 4}
+    for watched.now_s in (0.0, OPEN_FOR_S - 1):
+        assert watched.look() == ([], ())
+    watched.kafka.open = {place: 7}
+    for watched.now_s in (OPEN_FOR_S, 2 * OPEN_FOR_S - 1):
+        assert watched.look() == ([], ()), "another one has begun"
+    watched.now_s = 2 * OPEN_FOR_S
+    logged, (finding,) = watched.look()
+    assert logged == [finding]
+    assert finding.startswith(f"a transaction has been open in {place[0]}[{place[1]}] for 5 min")
+    watched.kafka.open = {}
+    assert watched.look() == ([], ())
 
 
 def test_too_few_copies_are_one_finding(watched: Watched) -> None:
