@@ -35,11 +35,13 @@ from kafka_pipeline.common.kafka.clients import (
     NonRetriableError,
     Partition,
     TransactionFailedError,
+    addresses,
     client_config,
     explain_refusal,
     forget_leaders,
     is_missing_topic,
     is_passing,
+    named_brokers,
     offset_of,
     retry,
     translate,
@@ -146,6 +148,12 @@ class Admin:
             return str(future.result(0).cluster_id)
         except (KafkaException, TimeoutError) as error:
             reason = error.args[0].str() if isinstance(error, KafkaException) else "no answer"
+            if named := named_brokers(client):
+                raise UnavailableError(
+                    f"Kafka answers at {self._bootstrap_servers}, but one of its brokers does not "
+                    f"({reason}). Their addresses, by advertised.listeners, are {', '.join(named)}:"
+                    " can this host resolve and reach all of them?"
+                ) from error
             raise UnavailableError(
                 f"no Kafka broker answers at {self._bootstrap_servers} ({reason}). Start one "
                 f"(`pipeline broker start` for a local one) or correct {self._where} in "
@@ -296,9 +304,7 @@ class Admin:
 
     def brokers(self) -> list[str]:
         """Return the address of each broker, as `bootstrap.servers` has it. Raises as `topics`."""
-        found = self._metadata().brokers.values()
-        hosts = (f"[{each.host}]" if ":" in each.host else each.host for each in found)
-        return [f"{host}:{each.port}" for host, each in zip(hosts, found, strict=True)]
+        return addresses(self._metadata())
 
     def _metadata(self) -> Any:
         try:

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Literal, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.kafka_settings import OAUTH_CALLBACK, PREFIXES
@@ -362,6 +363,24 @@ def explain_refusal(error: KafkaError) -> str:
 def is_missing_topic(error: KafkaError) -> bool:
     """Whether the broker that answered does not know the topic, its partition or its id."""
     return error.code() in _MISSING_TOPIC
+
+
+def addresses(metadata: Any) -> list[str]:
+    """Return the address of each broker in metadata, as `bootstrap.servers` has it."""
+    found = metadata.brokers.values()
+    hosts = (f"[{each.host}]" if ":" in each.host else each.host for each in found)
+    return [f"{host}:{each.port}" for host, each in zip(hosts, found, strict=True)]
+
+
+def named_brokers(client: AdminClient) -> list[str]:
+    """Return the addresses of all brokers, as one that answers names them; none if none does.
+
+    That one may be the only one in reach: clients use the addresses of `advertised.listeners`.
+    """
+    try:
+        return addresses(client.list_topics(timeout=1))
+    except KafkaException:
+        return []
 
 
 def offset_of(answer: Any) -> int:

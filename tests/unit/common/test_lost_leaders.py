@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.kafka import clients, group_positions, offsets
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition
@@ -142,3 +144,14 @@ def test_groups_without_an_answer_do_not_add_up(
     assert positions.committed(dict.fromkeys(lost, PLACES)) == {}
     assert time.monotonic() - began_s < 8
     positions.committed({})
+
+
+def test_addresses_that_brokers_give_are_named_if_one_of_them_does_not_answer() -> None:
+    """As in a container, whose name nobody else resolves; here, there is no controller."""
+    brokers = MockBroker(2)
+    first, second = brokers.bootstrap_servers.split(",")
+    config = replace(load(BASE), kafka={"bootstrap.servers": first})
+    with pytest.raises(UnavailableError) as raised:
+        Admin(config).check_broker(1)
+    assert str(raised.value).startswith(f"Kafka answers at {first}, but one of its brokers does ")
+    assert f"by advertised.listeners, are {first}, {second}: can this host" in str(raised.value)
