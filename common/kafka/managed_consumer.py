@@ -104,7 +104,8 @@ class ManagedConsumer:
         It begins with the next of the brokers in the configuration: with three, of which one is cut
         off, the second one at the latest finds what that one does not know.
         """
-        servers = self._settings["bootstrap.servers"].split(",")
+        # librdkafka takes a list with nothing between two commas, but no address that is empty.
+        servers = [each for each in self._settings["bootstrap.servers"].split(",") if each.strip()]
         first = servers[self._scouts_sent % len(servers)]
         self._scouts_sent += 1
         return Scout(self._settings_now() | {"bootstrap.servers": first}, partitions)

@@ -323,6 +323,7 @@ def test_scouts_that_find_nothing_more_are_closed(monkeypatch: pytest.MonkeyPatc
         scout.ends[LINES] = 7
     watched = Watched(monkeypatch, first, *scouts)
     watched.consumer.assign({LINES: 7})
+    watched.consumer._settings = {"bootstrap.servers": "one:1,,two:2,"}
     for _ in range(40):
         watched.look()
     assert client_of(watched.consumer) is first
