@@ -307,10 +307,11 @@ def _shown(name: str, serde: Serde[Any], data: bytes) -> Row:
     if serde is not serdes.bytes and serdes.is_built_in(serde):
         try:
             value = serde.deserialize(data)
+            if serde in _OF_ALL_DIGITS:
+                return {f"{name}_text": _EXACT_JSON.serialize(value).decode()}
+            return {name: _plain(value)}
         except SerializationError:
             return {f"{name}_hex": data.hex()}
-        if serde is not _EXACT_JSON:
-            return {name: _plain(value)}
     text = _text(data)
     if text is None:
         return {f"{name}_hex": data.hex()}
@@ -318,7 +319,8 @@ def _shown(name: str, serde: Serde[Any], data: bytes) -> Row:
 
 
 _EXACT_JSON = serdes.json(decimals=True)
-"""Its values are shown as their text, since plain JSON would round the numbers in it."""
+_OF_ALL_DIGITS = (_EXACT_JSON, serdes.debezium, serdes.debezium_changes, serdes.debezium_key)
+"""Their values are shown as text, since plain JSON would round the numbers in it."""
 
 
 def _text(data: bytes) -> str | None:

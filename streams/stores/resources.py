@@ -13,6 +13,10 @@ WRITE_BUFFER_BYTES = 128 * 1024 * 1024
 OPEN_FILES = 100
 """How many files one store may have open; a file usually has 64 MB."""
 
+_LOG_BYTES = 1024 * 1024
+"""When RocksDB begins a new file of its messages, and deletes the former one. Each write of its
+files to disk adds 6 kB, so the file of a busy store would grow by several MB a day."""
+
 _ARENA_BYTES = 64 * 1024
 """How much RocksDB allocates for the first entry that a store writes; the default is 1 MB."""
 _FILTER_BITS = 10
@@ -45,6 +49,7 @@ class StoreResources:
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_keep_log_file_num(1)
+        options.set_max_log_file_size(_LOG_BYTES)
         options.set_block_based_table_factory(tables)
         options.set_write_buffer_manager(self._write_buffers)
         options.set_arena_block_size(_ARENA_BYTES)

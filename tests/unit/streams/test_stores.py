@@ -318,6 +318,13 @@ def test_stores_share_the_memory_of_rocksdb(directory: Path) -> None:
         store.close()
 
 
+def test_messages_of_rocksdb_do_not_fill_the_disk(store: RocksDBStore, directory: Path) -> None:
+    (options,) = directory.glob("OPTIONS-*")
+    lines = options.read_text().splitlines()
+    settings = dict(line.strip().split("=", 1) for line in lines if "=" in line)
+    assert (settings["max_log_file_size"], settings["keep_log_file_num"]) == ("1048576", "1")
+
+
 def test_entries_that_are_written_over_stay_in_the_cache(directory: Path) -> None:
     store = RocksDBStore(directory, IDENTITY, resources=StoreResources(20_000))
     for number in range(200):

@@ -296,6 +296,8 @@ FOREIGN: Serde[Any] = Serde("foreign", never, never)
         (serdes.json, b'{"a":[1.5,null]}', {"value": {"a": [1.5, None]}}),
         (serdes.json(decimals=True), b'{"a":1.50}', {"value_text": '{"a":1.50}'}),
         (serdes.json(decimals=True), b'{"a":', {"value_hex": b'{"a":'.hex()}),
+        (serdes.debezium, b'{"op":"r","after":{"a":1.50}}', {"value_text": '{"a":1.50}'}),
+        (serdes.debezium_key, b'{"a":0.10}', {"value_text": '{"a":0.10}'}),
         (serdes.float64, b"\x7f\xf8" + bytes(6), {"value": "nan"}),
         (serdes.boolean, b"\x01", {"value": True}),
         (serdes.uuid, str(UUID(int=7)).encode(), {"value": str(UUID(int=7))}),
