@@ -14,7 +14,7 @@ from kafka_pipeline.common.pipelines.processors import StoreContent
 from kafka_pipeline.common.pipelines.spreading import SAID, Rule, Spreading
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.streams.errors import InvalidArgumentError, TopologyError
-from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.serdes import Serde, of_keys
 from kafka_pipeline.streams.stores import layout
 from kafka_pipeline.streams.stores.bytes_store import SEGMENT_BYTES, BytesStore, StoreBytes
 from kafka_pipeline.streams.stores.formats import (
@@ -263,7 +263,8 @@ class StoreBuilder(Generic[K, V]):
                 self.format,
             )
             serde = marked(serde, self.format.version)
-        return _MAKERS[self.family](self.name, bytes_store, self.key_serde, serde, **self.options)
+        keys = of_keys(self.key_serde, self.name)
+        return _MAKERS[self.family](self.name, bytes_store, keys, serde, **self.options)
 
     @property
     def _is_segmented(self) -> bool:

@@ -255,7 +255,8 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
         if value is None:
             return None
         check_value_time(self.name, timestamp)
-        return pack_signed_time(timestamp) + self._write_value(value)
+        data: bytes | None = self._write_value(value)
+        return None if data is None else pack_signed_time(timestamp) + data
 
     def put_all(
         self,

@@ -74,7 +74,8 @@ class VersionedKeyValueStore(Expiring, Generic[K, V]):
             return PUT_RETURN_CODE_NOT_PUT
         data = self._write_key(key)
         valid_to = self._next_time(data, timestamp)
-        stored = _DELETED if value is None else _VALUE + self._write(value)
+        written = None if value is None else self._write(value)
+        stored = _DELETED if written is None else _VALUE + written
         self._store.put(version_key(data, timestamp), stored)
         if self._history_from >= 0:
             self._forget(data)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kafka_pipeline import InvalidArgumentError, StateStoreError, TopologyError, serdes, stores
+from kafka_pipeline.streams.errors import SerializationError
+from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import ValueAndTimestamp, Window, Windowed
 from tests.unit.streams.stores.backends import Backend
 
@@ -179,6 +182,44 @@ def test_a_wrong_argument_is_refused_in_words(
         use(store)
     assert message in str(raised.value)
     assert '"store"' in str(raised.value)
+
+
+PUTS: dict[str, tuple[Any, Callable[..., Any]]] = {
+    "plain": (PLAIN, lambda store, key, value: store.put(key, value)),
+    "all": (PLAIN, lambda store, key, value: store.put_all({key: value})),
+    "timestamped": (TIMED, lambda store, key, value: store.put(key, (value, 5))),
+    "windows": (WINDOWS, lambda store, key, value: store.put(key, value, 5)),
+    "sessions": (SESSIONS, lambda store, key, value: store.put(Windowed(key, Window(5, 5)), value)),
+    "versions": (VERSIONS, lambda store, key, value: store.put(key, value, 5)),
+}
+OR_NONE: Serde[str] = Serde("or none", lambda text: text.encode() or None, bytes.decode)  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize(("definition", "put"), PUTS.values(), ids=PUTS)
+def test_a_key_that_its_serde_writes_as_none_is_refused(
+    backend: Backend, definition: Any, put: Callable[..., Any]
+) -> None:
+    """A record without a key would fail the whole transaction: its topic is compacted."""
+    store = backend.build(replace(definition, key_serde=OR_NONE))
+    put(store, "x", 1)
+    with pytest.raises(
+        SerializationError, match=r'serde or none .* the store "store" has no null key'
+    ):
+        put(store, "", 1)
+    assert len(backend.store.uncommitted) == 1
+
+
+@pytest.mark.parametrize(("definition", "put"), PUTS.values(), ids=PUTS)
+def test_a_value_that_its_serde_writes_as_none_deletes(
+    backend: Backend, definition: Any, put: Callable[..., Any]
+) -> None:
+    store = backend.build(replace(definition, value_serde=OR_NONE))
+    put(store, "x", "1")
+    put(store, "x", "")
+    if definition is VERSIONS:
+        assert store.get("x") is None
+    else:
+        assert [*backend.store.uncommitted.values()] == [None]
 
 
 def test_an_unknown_time_survives(backend: Backend) -> None:
