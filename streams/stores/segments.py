@@ -123,12 +123,9 @@ class SegmentedStore(Expiring, Generic[K, V]):
         reverse: bool,
     ) -> list[StoreIterator[Entry]]:
         """Return the entries of a range of keys in each segment of a range of times."""
-        first = max(time_from, self.live_from) // self._segment_ms
-        last = time_to // self._segment_ms
+        first, last = time_from // self._segment_ms, time_to // self._segment_ms
         if not low and high is None:
             # Those of all keys follow one another, however many segments there may be in between.
-            if first > last:
-                return []
             return [self._store.scan(pack_time(first), prefix_end(pack_time(last)), reverse)]
         scans = []
         for segment in segments_between(self._store, first, last):
@@ -173,9 +170,11 @@ class SegmentedStore(Expiring, Generic[K, V]):
         self, low: bytes, high: bytes | None, time_from: int, time_to: int, reverse: bool
     ) -> list[StoreIterator[Entry]]:
         """Return the entries of keys from `low` to `high`, and maybe of others."""
-        last = min(time_to, self._store.max_timestamp)
+        first, last = max(time_from, self.live_from), min(time_to, self._store.max_timestamp)
+        if first > last:
+            return []
         end = None if high is None else range_end(high, last)
-        return self._scans(time_from, last, low, end, reverse)
+        return self._scans(first, last, low, end, reverse)
 
 
 def segments_between(store: StoreBytes, first: int, last: int) -> Iterator[bytes]:

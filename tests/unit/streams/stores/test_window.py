@@ -100,6 +100,8 @@ def test_fetch_has_the_starts_between_its_bounds_in_either_direction(
         (None, None, 9, 20, []),
         (2, 1, 0, 9, []),
         (0, 4, 5, 4, []),
+        (0, 4, -(10**15), -(10**14), []),
+        (None, None, -(10**15), -(10**14), []),
     ],
 )
 def test_ranges_of_keys_and_times_include_their_ends(
