@@ -186,7 +186,12 @@ class DevRun:
             return
         since_s = time.monotonic()
         self._log.say(f"saved: {', '.join([*files, *changed])}")
-        prepared = self._project.prepare(code)
+        try:
+            prepared = self._project.prepare(code)
+        except UnavailableError as error:
+            # Such as a file that was replaced at this moment, which is one more change.
+            self._log.say(f"not applied: {error}", "bold red")
+            return
         checked = (prepared, self._project.pipeline_file)
         # Code may make another pipeline only where it builds topologies.
         may_change = bool(files) or self._has(TopologySpec)

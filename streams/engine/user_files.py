@@ -11,6 +11,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 _LENGTH = 12
+_MARKS = ("pyvenv.cfg", "conda-meta")
+"""What an environment of venv, or one of conda, has in its folder."""
 
 
 def source_files(modules: Sequence[str], python_path: Sequence[Path]) -> dict[str, Path]:
@@ -44,7 +46,7 @@ def python_files(folder: Path) -> Iterator[Path]:
             for name in folders
             if not name.startswith(".")
             and name != "__pycache__"
-            and not (here / name / "pyvenv.cfg").exists()
+            and not any((here / name / mark).exists() for mark in _MARKS)
         )
         yield from (here / name for name in sorted(names) if name.endswith(".py"))
 

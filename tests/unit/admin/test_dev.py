@@ -25,7 +25,9 @@ from kafka_pipeline.admin.dev.hints import hints
 from kafka_pipeline.admin.dev.log import DevLog, style_of
 from kafka_pipeline.admin.dev.progress import Progress, Wanted
 from kafka_pipeline.admin.dev.project import Code, Places, Project, find_project
+from kafka_pipeline.admin.dev.run import DevOptions, DevRun
 from kafka_pipeline.admin.samples import Template, job_of, write_samples
+from kafka_pipeline.admin.signals import Signals
 from kafka_pipeline.common.cluster.cluster_status import Beat
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config, load_config
@@ -155,6 +157,22 @@ def test_what_is_saved_while_it_is_checked_does_not_run(alone: Project) -> None:
     config = load_config(alone.config_file)
     assert config.modules == ("new", "shop")
     assert [folder.joinpath("shop.py").read_text() for folder in config.python_path] == ["second"]
+
+
+def test_code_that_cannot_be_copied_is_not_applied(
+    bank: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that an editor, or git, replaced at this moment ended the command."""
+
+    def is_gone(*_: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    write_config(bank, PLACES)
+    output = io.StringIO()
+    run = DevRun(bank, DevOptions(), DevLog(Console(file=output)), Signals())
+    monkeypatch.setattr("shutil.copy2", is_gone)
+    run._reload(bank.code(), bank.look(bank.code()))
+    assert "not applied: the code cannot be copied" in output.getvalue()
 
 
 def test_forgetting_deletes_records_and_state_only(bank: Project) -> None:

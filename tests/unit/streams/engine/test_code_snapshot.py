@@ -22,11 +22,18 @@ def test_code_is_copied_and_all_else_is_linked(tmp_path: Path) -> None:
     root, into = tmp_path / "src", tmp_path / "code"
     write(root, "shop.py", "rates.csv", "acme/deep/item.py", "acme/deep/model.bin")
     write(root, "data/large.bin", ".git/config", "venv/pyvenv.cfg", "venv/lib/six.py")
+    write(root, "env/conda-meta/history", "env/lib/six.py")
     (copy,) = snapshot([root], into)
     for name in ("shop.py", "acme/deep/item.py"):
         (root / name).write_text("later")
         assert (copy / name).read_text() == name
-    for name in ("rates.csv", "acme/deep/model.bin", "data/large.bin", "venv/lib/six.py"):
+    for name in (
+        "rates.csv",
+        "acme/deep/model.bin",
+        "data/large.bin",
+        "venv/lib/six.py",
+        "env/lib/six.py",
+    ):
         (root / name).write_text("later")
         assert (copy / name).read_text() == "later"
     assert (copy / "data").is_symlink()
