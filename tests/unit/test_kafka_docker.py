@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from kafka_pipeline.admin.broker.properties import BrokerNode, server_properties
+
 _ROOT = Path(__file__).parents[2]
 _COMPOSE = "compose --project-name kafka-pipeline --file docker-compose.yaml --profile cluster"
 
@@ -222,3 +224,22 @@ def test_seven_brokers_share_one_quorum_and_nothing_else(compose: dict[str, Any]
         assert service.get("profiles") == (None if number == 1 else ["cluster"])
         assert "healthcheck" in service
     assert set(compose["volumes"]) == {f"data-{number}" for number in range(1, 8)}
+
+
+def test_containers_have_the_settings_of_the_local_kafka(compose: dict[str, Any]) -> None:
+    """Records older than a week were deleted, read or not, and so were offsets."""
+    node = BrokerNode(1, 9092, 9093)
+    lines = server_properties(node, [node], Path("/var/lib/kafka/data")).splitlines()
+    local = dict(line.split("=", 1) for line in lines)
+    of_the_network = ("process.", "node.", "controller.", "listener", "advertised.")
+    # kafka-docker.sh sets these two by the number of brokers.
+    by_number = ("replication.factor", "min.isr", "min.insync.replicas")
+    expected = {
+        f"KAFKA_{name.upper().replace('.', '_')}": value
+        for name, value in local.items()
+        if not name.startswith(of_the_network) and not name.endswith(by_number)
+    }
+    assert len(expected) > 8
+    for service in compose["services"].values():
+        settings = {name: str(value) for name, value in service["environment"].items()}
+        assert {name: settings.get(name) for name in expected} == expected
