@@ -175,18 +175,25 @@ def plain(value: Value | None) -> Any:
             return {pair.key: plain(pair.value) for pair in value.pairs}
 
 
-def check_readings(value: Value, problems: Problems) -> None:
-    """Report data that YAML reads as something else than it looks.
+def checked_plain(value: Value | None, problems: Problems) -> Any:
+    """Return `plain(value)` of a value that nobody else checks.
 
-    Such as the country `no` (false), the code `0123` (83) and the time `12:30` (750).
+    What YAML reads as something else than it looks is a problem, such as the country `no` (false),
+    the code `0123` (83) and the time `12:30` (750).
     """
+    if value is not None:
+        _check_readings(value, problems)
+    return plain(value)
+
+
+def _check_readings(value: Value, problems: Problems) -> None:
     if isinstance(value, Scalar):
         is_text = isinstance(value.value, str)
         if not is_text and _NOT_AS_IT_LOOKS.fullmatch(value.text):
             read = json.dumps(value.value)
             problems.add(value, f'YAML reads "{value.text}" as {read}: write that, or use quotes')
     for each in _inside(value):
-        check_readings(each, problems)
+        _check_readings(each, problems)
 
 
 def unique_pairs(pairs: Iterable[Pair], problems: Problems) -> tuple[Pair, ...]:

@@ -22,9 +22,8 @@ from kafka_pipeline.common.config.yaml_positions import (
     Problems,
     Scalar,
     Value,
-    check_readings,
+    checked_plain,
     describe,
-    plain,
     read_yaml,
 )
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
@@ -50,6 +49,7 @@ from kafka_pipeline.streams.testing.driver_topics import ReadRecord, TestOutputT
 from kafka_pipeline.streams.testing.suite_serdes import Made, made, read_serdes
 
 _SUITE_KEYS = ("config", "pipeline", "serdes", "partitions", "tests")
+_OF_STORE = ("name", "processor", "key", "value")
 _RECORD_KEYS = ("key", "value", "timestamp_ms", "headers", "partition")
 _STEPS = ("produce", "assert", "advance", "store", "former")
 
@@ -244,20 +244,19 @@ class _Run:
                 fields = Fields([step], problems, at=step.at, known=("advance",))
                 self._driver.advance_wall_clock_time(fields.number(_ADVANCE))
             case "former":
-                known = ("name", "processor", "key", "value", "format")
-                self._put_former(_fields(step, known, problems), problems)
+                self._put_former(_fields(step, (*_OF_STORE, "format"), problems), problems)
             case _:
-                self._check_store(_fields(step, ("name", "processor", "key", "value"), problems))
+                self._check_store(_fields(step, _OF_STORE, problems), problems)
 
     def _produce(self, fields: Fields, problems: Problems) -> None:
         name = fields.text(replace(_TOPIC, default=SOURCE))
         topic = self._topics.get(name, name)
         key_serde, value_serde = self._serdes.get(topic, (None, None))
         headers = _headers(fields.get("headers"), problems)
-        problems.raise_if_any()
+        key, value = _key_and_value(fields, problems)
         self._driver.create_input_topic(topic).pipe_input(
-            to_bytes(plain(fields.get("key")), key_serde),
-            to_bytes(plain(fields.get("value")), value_serde),
+            to_bytes(key, key_serde),
+            to_bytes(value, value_serde),
             fields.number_or_none(_TIMESTAMP),
             [(name, to_bytes(value, None)) for name, value in headers],
         )
@@ -288,9 +287,8 @@ class _Run:
         """Put a value as code has written it when values had a former format."""
         name, processor = fields.text(_STORE), fields.text(_PROCESSOR) or None
         version = fields.number(_FORMAT)
-        problems.raise_if_any()
+        key, value = _key_and_value(fields, problems)
         store = self._driver.get_former_store(name, version, processor)
-        key, value = plain(fields.get("key")), plain(fields.get("value"))
         match store:
             case TimestampedKeyValueStore():
                 store.put_value(key, value, 0)
@@ -302,11 +300,11 @@ class _Run:
                     f"{type(store).__name__}: put them by TopologyTestDriver.get_former_store"
                 )
 
-    def _check_store(self, fields: Fields) -> None:
+    def _check_store(self, fields: Fields, problems: Problems) -> None:
         name = fields.text(_STORE)
         processor = fields.text(_PROCESSOR) or None
+        key, wanted = _key_and_value(fields, problems)
         store = self._driver.get_state_store(name, processor)
-        key, wanted = plain(fields.get("key")), plain(fields.get("value"))
         try:
             found = _content(store, key)
         except SerializationError:
@@ -341,8 +339,6 @@ def _tests(fields: Fields, problems: Problems) -> list[tuple[str, list[Pair]]]:
         test = Fields(item.pairs, problems, at=item, known=("name", "steps"))
         name = test.text(_NAME)
         steps = test.items(_TEST_STEPS)
-        if steps is not None:
-            check_readings(steps, problems)
         tests.append((name, [_step(step, problems) for step in (steps.items if steps else ())]))
     return tests
 
@@ -375,9 +371,18 @@ def _wanted(item: Value, problems: Problems) -> dict[str, Any]:
             f"a record must say what to compare: write one or more of {', '.join(_RECORD_KEYS)}",
         )
     return {
-        pair.key: _headers(pair.value, problems) if pair.key == "headers" else plain(pair.value)
+        pair.key: _headers(pair.value, problems)
+        if pair.key == "headers"
+        else checked_plain(pair.value, problems)
         for pair in item.pairs
     }
+
+
+def _key_and_value(fields: Fields, problems: Problems) -> tuple[Any, Any]:
+    """Return the key and the value of a step. Raises ConfigError with all mistakes found so far."""
+    found = [checked_plain(fields.get(name), problems) for name in ("key", "value")]
+    problems.raise_if_any()
+    return found[0], found[1]
 
 
 def _headers(value: Value | None, problems: Problems) -> list[tuple[str, Any]]:
@@ -386,7 +391,7 @@ def _headers(value: Value | None, problems: Problems) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
     for item in maps:
         if isinstance(item, Map):
-            found += [(pair.key, plain(pair.value)) for pair in item.pairs]
+            found += [(pair.key, checked_plain(pair.value, problems)) for pair in item.pairs]
         else:
             problems.add(item, f"headers must be a map, or a list of maps, got {describe(item)}")
     return found

@@ -21,7 +21,7 @@ from kafka_pipeline.common.config.keys import (
 )
 from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.config.table_settings import TableSettings
-from kafka_pipeline.common.config.yaml_positions import Pair, Problems, check_readings, plain
+from kafka_pipeline.common.config.yaml_positions import Pair, Problems, checked_plain
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.names import NAME_PATTERN
 from kafka_pipeline.common.pipelines.processors import (
@@ -467,8 +467,7 @@ def read_arguments(pairs: Sequence[Pair], problems: Problems) -> dict[str, Any]:
         if not pair.key.isidentifier():
             problems.add(pair.at, f'config: "{pair.key}" cannot be the name of an argument')
         check_value(pair.key, pair.value, problems)
-        check_readings(pair.value, problems)
-        arguments[pair.key] = plain(pair.value)
+        arguments[pair.key] = checked_plain(pair.value, problems)
     return arguments
 
 

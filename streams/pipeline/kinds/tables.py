@@ -16,7 +16,7 @@ from kafka_pipeline.common.config.keys import (
     map_schema,
     names,
 )
-from kafka_pipeline.common.config.yaml_positions import Map, Pair, Problems, Scalar, describe, plain
+from kafka_pipeline.common.config.yaml_positions import Map, Pair, Problems, Scalar, describe
 from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.common.pipelines.lookup_tables import TableSpec, TopicTableSpec
 from kafka_pipeline.common.pipelines.processors import SOURCE
@@ -211,6 +211,8 @@ def _options(table: Fields, problems: Problems) -> dict[str, str]:
             problems.add(pair.value, f"option {pair.key} must be one value")
             continue
         check_value(pair.key, pair.value, problems)
-        value = plain(pair.value)
-        options[pair.key] = str(value).lower() if isinstance(value, bool) else str(value)
+        value = pair.value.value
+        # As written: 1.10 is no number for whom it is a version, or a value that means null.
+        written = value if isinstance(value, str) else pair.value.text
+        options[pair.key] = str(value).lower() if isinstance(value, bool) else written
     return options

@@ -334,6 +334,10 @@ def test_a_class_that_is_named_as_in_an_import_is_one_mistake(reference: str, me
         ),
         ("config: {a: [se, no]}", '1:56: YAML reads "no" as false: write that, or use quotes'),
         (
+            "config: {a: {b: [-010]}}",
+            '1:56: YAML reads "-010" as -8: write that, or use quotes',
+        ),
+        (
             "max_task_idle_ms: -2",
             "1:57: max_task_idle_ms must be -1 to 2147483647, got -2",
         ),

@@ -46,7 +46,7 @@ def test_all_that_can_be_said_about_a_query() -> None:
   schema: code STRING, n INT
   tables:
     airports:
-      {format: csv, path: a.csv, schema: code STRING, options: {header: true, sep: ";"}}
+      {format: csv, path: a.csv, schema: code STRING, options: {header: true, nullValue: 1.10}}
     rates: {format: jdbc, options: {url: "jdbc:x:y", fetchsize: 10}, refresh_interval: 10 min}
   to: [sink]
 """
@@ -59,7 +59,7 @@ def test_all_that_can_be_said_about_a_query() -> None:
                 "format": "csv",
                 "path": "a.csv",
                 "schema": "code STRING",
-                "options": {"header": "true", "sep": ";"},
+                "options": {"header": "true", "nullValue": "1.10"},
                 "refresh_s": 0,
             },
             "rates": {

@@ -392,6 +392,15 @@ def test_what_is_missing_ends_the_command_as_everywhere(
             "tests: [{name: t, steps: [{assert: {records: [{}]}}]}]",
             "1:47: a record must say what to compare: write one or more of key, value, timestamp_",
         ),
+        (
+            "tests: [{name: t, steps: [{produce: {key: 010}}]}]",
+            '1:43: YAML reads "010" as 8: write that, or use quotes',
+        ),
+        (
+            "tests: [{name: t, steps: [{assert: {records: [{value: {at: 9:30}}]}}]}]",
+            '1:60: YAML reads "9:30" as 570: write that, or use quotes',
+        ),
+        ("tests: [{name: t, steps: [{store: {name: S, key: 1, value: 1:30.5}}]}]", "as 90.5: "),
         ("tests: [{name: t, steps: [{assert: {}}]}]", '1:36: missing key "records"'),
         (
             "tests: [{name: t, steps: [{produce: {key: k, value: 1, headers: [h]}}]}]",
