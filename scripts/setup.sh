@@ -87,8 +87,7 @@ wait_for_background() {
 
 # Runs a command, and shows its output only if it fails.
 quietly() {
-  local log status=0
-  log=$(mktemp "$SCRATCH/log.XXXXXX")
+  local log=$SCRATCH/$RANDOM$RANDOM.log status=0
   "$@" >"$log" 2>&1 || status=$?
   if ((status != 0)); then
     tail -n 30 "$log" >&2

@@ -353,6 +353,7 @@ MAY_IMPORT = {
     ),
     "admin/quickstart": (
         "admin/broker",
+        "admin/dev",
         "admin",
         "operations",
         "streams/pipeline",

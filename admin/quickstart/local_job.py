@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kafka_pipeline.admin.daemons import Daemon, command_path
+from kafka_pipeline.admin.dev.guard import Guard
 from kafka_pipeline.admin.quickstart.display import Display
 from kafka_pipeline.admin.signals import Signals
 from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
@@ -41,17 +42,19 @@ class LocalJob:
         return (*self.task_managers, self.job_manager)
 
     def run(
-        self, display: Display, signals: Signals, work: Callable[[], T]
+        self, display: Display, signals: Signals, guard: Guard, work: Callable[[], T]
     ) -> tuple[T, Sequence[str]]:
         """Start all daemons, call `work`, and stop them.
 
         Returns what `work` returns, and which daemons failed when they were stopped. Whatever is
-        raised, no daemon is left.
+        raised, no daemon is left. If this process is killed, the `guard` ends them.
         """
         try:
             for daemon in self.daemons:
                 display.event(f"$ {daemon}")
                 daemon.start(signals)
+                assert daemon.pid is not None
+                guard.add(daemon.pid)
             found = work()
             display.finish()
             display.event("stopping the JobManager and the TaskManagers")

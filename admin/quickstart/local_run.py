@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster
 from kafka_pipeline.admin.daemons import command_path
+from kafka_pipeline.admin.dev.guard import Guard
 from kafka_pipeline.admin.quickstart.display import Display, RunProgress
 from kafka_pipeline.admin.quickstart.local_job import LocalJob
 from kafka_pipeline.admin.quickstart.outage import Outage, measure
@@ -23,6 +24,7 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.process.locks import exclusive
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 
 _FETCH_RECORDS = 20_000
@@ -69,20 +71,23 @@ def run_checked(
     """Start Kafka, run the work, stop Kafka; return whether all results are right.
 
     Must be called in the main thread. Raises `PipelineError` if there is no verdict. In any case,
-    no process of the run is left, except for Kafka with `keep`. The folder stays then, and if
-    anything is wrong.
+    also after `kill -9` of this process, no process of the run is left, except for Kafka with
+    `keep`. The folder stays then, and if anything is wrong.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"kafka-pipeline-{name}-"))
     try:
-        with ExitStack() as stack:
+        with exclusive(folder / ".lock") as lock, ExitStack() as last, ExitStack() as stack:
             broker = LocalCluster(folder / "broker", is_short_lived=not options.keep)
+            with signals.held():
+                guard = Guard(lock, None if options.keep else broker.directory)
+            last.callback(guard.end)
             stack.callback(broker.stop)
             stack.callback(signals.ignore)
             display.event("starting Kafka")
             broker.start()
             display.event(f"Kafka runs at {broker.bootstrap_servers}")
             work = prepare(folder, broker.nodes[0].port, display)
-            is_right = _run(work, options, display, signals)
+            is_right = _run(work, options, display, signals, guard)
             if options.keep:
                 stack.pop_all()
     except Exception:
@@ -104,8 +109,10 @@ def run_checked(
     return is_right
 
 
-def _run(work: CheckedRun, options: RunOptions, display: Display, signals: Signals) -> bool:
-    lost, problems = work.job.run(display, signals, lambda: follow(work, options, display))
+def _run(
+    work: CheckedRun, options: RunOptions, display: Display, signals: Signals, guard: Guard
+) -> bool:
+    lost, problems = work.job.run(display, signals, guard, lambda: follow(work, options, display))
     display.event("reading all results back, read_committed")
     checked = work.check()
     problems = (*checked.problems, *problems)

@@ -53,8 +53,22 @@ class FakeBroker:
         self.steps.done.append("broker stopped")
 
 
+class FakeGuard:
+    steps: Steps
+
+    def __init__(self, lock: int, broker_dir: object) -> None:
+        self.steps.done.append(f"guard knows {broker_dir}")
+
+    def add(self, session: int) -> None:
+        self.steps.done.append(f"guard knows {session}")
+
+    def end(self) -> None:
+        self.steps.done.append("guard ends")
+
+
 class FakeDaemon:
     name = "daemon"
+    pid = 7
     exit_code: int | None = 0
 
     def __init__(self, steps: Steps) -> None:
@@ -92,7 +106,9 @@ def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Steps]:
     def follow(*_: object) -> None:
         steps.at("records flow")
 
-    monkeypatch.setattr(FakeBroker, "steps", steps, raising=False)
+    for each in (FakeBroker, FakeGuard):
+        monkeypatch.setattr(each, "steps", steps, raising=False)
+    monkeypatch.setattr(local_run, "Guard", FakeGuard)
     monkeypatch.setattr(local_run, "LocalCluster", FakeBroker)
     monkeypatch.setattr(local_run, "follow", follow)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -103,7 +119,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Steps]:
         signal.signal(number, handler)
 
 
-def run(steps: Steps) -> bool:
+def run(steps: Steps, *, keep: bool = False) -> bool:
     signals = Signals()
     signals.install()
 
@@ -114,17 +130,19 @@ def run(steps: Steps) -> bool:
     job = LocalJob(None, None, FakeDaemon(steps), [])  # type: ignore[arg-type]
     work = CheckedRun(job, {}, 0, 0, lambda _: 0, check)
     display: Display = FakeDisplay()  # type: ignore[assignment]
-    return run_checked("test", lambda *_: work, RunOptions(), display, signals)
+    return run_checked("test", lambda *_: work, RunOptions(keep=keep), display, signals)
 
 
-CLEANED_UP = ["broker stops", "broker stopped"]
+CLEANED_UP = ["broker stops", "broker stopped", "guard ends"]
 
 
 def test_a_run_stops_what_it_started(steps: Steps) -> None:
     assert run(steps)
     assert steps.done == [
+        "guard knows here",
         "broker starts",
         "daemon starts",
+        "guard knows 7",
         "records flow",
         "daemon stops",
         "daemon stopped",
@@ -150,14 +168,20 @@ def test_it_can_be_interrupted_until_the_verdict(steps: Steps, step: str) -> Non
         run(steps)
 
     assert "daemon stopped" in steps.done
-    assert steps.done[-2:] == CLEANED_UP
+    assert steps.done[-3:] == CLEANED_UP
+
+
+def test_a_kafka_to_keep_is_not_stopped_by_the_guard_either(steps: Steps) -> None:
+    assert run(steps, keep=True)
+    assert steps.done[0] == "guard knows None"
+    assert steps.done[-2:] == ["results are read", "guard ends"]
 
 
 def test_nothing_interrupts_the_stop_of_the_broker(steps: Steps) -> None:
     steps.interrupted = {"broker stops"}
 
     assert run(steps)
-    assert steps.done[-2:] == CLEANED_UP
+    assert steps.done[-3:] == CLEANED_UP
 
 
 def test_nothing_interrupts_the_cleaning_up_after_an_error(steps: Steps) -> None:
@@ -167,4 +191,4 @@ def test_nothing_interrupts_the_cleaning_up_after_an_error(steps: Steps) -> None
     with pytest.raises(PipelineError, match="a daemon died"):
         run(steps)
 
-    assert steps.done[-4:] == ["daemon stops", "daemon stopped", *CLEANED_UP]
+    assert steps.done[-5:] == ["daemon stops", "daemon stopped", *CLEANED_UP]
