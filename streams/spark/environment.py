@@ -7,8 +7,11 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import distribution
+from importlib.util import find_spec
 from pathlib import Path
 
+from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.process.java import find_java
 
 LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
@@ -95,8 +98,9 @@ def set_environment(python_path: Sequence[Path], worker_python: str = sys.execut
     """Give the next Spark to start, and its Python workers, the environment of this process.
 
     `worker_python` is the workers' interpreter, which may be elsewhere on other hosts.
-    Raises `UnavailableError` without Java 17.
+    Raises `UnavailableError` without Java 17, or if Python finds another PySpark first.
     """
+    _leave_other_spark()
     os.environ["JAVA_HOME"] = str(find_java().home)
     # Workers must run the interpreter that has the project and its dependencies.
     os.environ["PYSPARK_PYTHON"] = worker_python
@@ -104,6 +108,28 @@ def set_environment(python_path: Sequence[Path], worker_python: str = sys.execut
     folders = [*map(str, python_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     if folders:
         os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+
+
+def _leave_other_spark() -> None:
+    """Forget a Spark of another version that the user's shell has for other programs.
+
+    PySpark would start the JVM of `SPARK_HOME`, with additional arguments of
+    `PYSPARK_SUBMIT_ARGS`, and fail in many ways. Raises `UnavailableError` for a `PYTHONPATH` with
+    another PySpark.
+    """
+    installed = distribution("pyspark")
+    spec = find_spec("pyspark")
+    found = Path(spec.origin).parent if spec is not None and spec.origin else None
+    own = Path(str(installed.locate_file("pyspark")))
+    if found is not None and found.resolve() != own.resolve():
+        raise UnavailableError(
+            f"Python finds the PySpark in {found} before {installed.version}, which is installed "
+            "with this engine: take its folder out of PYTHONPATH."
+        )
+    home = Path(os.environ.get("SPARK_HOME", own))
+    if not any(home.glob(f"jars/spark-core_*-{installed.version}.jar")):
+        os.environ.pop("SPARK_HOME", None)
+    os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
 
 
 @contextmanager
