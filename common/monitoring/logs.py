@@ -81,11 +81,22 @@ def configure(
     handler = _Handler(modules)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            foreign_pre_chain=[_add_extra, *shared, structlog.stdlib.add_logger_name],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
         )
     )
     _route_standard_library(handler, lowest)
+
+
+_extra_of = structlog.stdlib.ExtraAdder()
+
+
+def _add_extra(logger: Any, method: str, entry: EventDict) -> EventDict:
+    """Add what `extra` of a call of `logging` has; the message stays if that has an `event`."""
+    found = _extra_of(logger, method, {"_record": entry["_record"]})
+    # Formatters of other handlers have left these two.
+    extra = {name: found[name] for name in found if name not in ("message", "asctime")}
+    return {**extra, **entry}
 
 
 def _printable(_logger: Any, _method: str, entry: EventDict) -> EventDict:

@@ -130,6 +130,21 @@ def test_modules_of_the_user_follow_the_level_and_all_below_them_too(
         assert (module, found) == (module, expected)
 
 
+def test_extra_values_of_the_standard_library_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("json", "info", ["shop"])
+    extra = {"order": 7, "event": "no message", "level": "none", "key": {("a", 1): 2}}
+    logging.getLogger("shop").info("order %s", "taken", extra=extra)
+    entry = json.loads(capsys.readouterr().err)
+    assert TIMESTAMP.fullmatch(entry.pop("timestamp"))
+    assert entry == {
+        "event": "order taken",
+        "level": "info",
+        "logger": "shop",
+        "order": 7,
+        "key": "{('a', 1): 2}",
+    }
+
+
 def test_a_level_that_a_module_of_the_user_sets_itself_holds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
