@@ -126,6 +126,21 @@ class UserCode:
         for module in self._modules:
             self._import(module)
 
+    def require_own(self) -> None:
+        """Raise ConfigError if this process has a listed module from another project's folder.
+
+        Python imports a name once, so tests of two projects cannot share a process if it is that of
+        a module of both.
+        """
+        for name in {module.partition(".")[0] for module in self._modules}:
+            file = getattr(sys.modules.get(name), "__file__", None)
+            found = _files_of(name, self.python_path)
+            if file is not None and found and Path(file).resolve() != found[0]:
+                raise ConfigError(
+                    f'the module "{name}" in {found[0]} has the name of {file}, which Python has '
+                    "imported instead: rename one of them, or run them in processes of their own"
+                )
+
     def forget_modules(self) -> None:
         """Have the modules on the list, and all below `python_path`, imported anew from now on."""
         folders = tuple(f"{folder}{os.sep}" for folder in self.python_path)

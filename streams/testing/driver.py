@@ -243,6 +243,7 @@ class TopologyTestDriver(StoreGetters):
         initial_wall_clock_ms: int = 0,
     ) -> TopologyTestDriver:
         code = UserCode.of(config)
+        code.require_own()
         here = HostReferences(config.secrets)
         units = replicas(pipeline)
         queries = None

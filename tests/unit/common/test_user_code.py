@@ -181,6 +181,30 @@ def test_module_in_whose_place_python_gives_another_one_is_refused(
         assert str(raised.value) == message
 
 
+def test_module_of_another_project_that_was_imported_before_is_not_taken_for_it(
+    folder: Path,
+) -> None:
+    """Else the suite of one project ran the code of another one, in the same process."""
+    folders = [folder / "first", folder / "second"]
+    for each in folders:
+        each.mkdir()
+        (each / "twin_code.py").write_text("class Orders: ...\n")
+    first = UserCode(["twin_code"], folders[:1])
+    first.import_all()
+    first.require_own()
+    second = UserCode(["twin_code"], folders[1:])
+    with pytest.raises(ConfigError) as raised:
+        second.require_own()
+    assert str(raised.value) == (
+        f'the module "twin_code" in {folders[1]}/twin_code.py has the name of '
+        f"{folders[0]}/twin_code.py, which Python has imported instead: rename one of them, or run "
+        "them in processes of their own"
+    )
+    second.forget_modules()
+    second.import_all()
+    second.require_own()
+
+
 def test_module_that_cannot_be_shown_why_it_fails_is_refused(folder: Path) -> None:
     (folder / "mute_code.py").write_text(
         "class Mute(Exception):\n    def __str__(self): raise ValueError\nraise Mute\n"
