@@ -136,23 +136,6 @@ def _to_bytes(name: str, serialize: Callable[[T], Data]) -> Callable[[T], Data]:
     return checked
 
 
-def of_keys(serde: Serde[T], store: str) -> Serde[T]:
-    """Return a serde like this one that refuses to write `None`: for the keys of a store."""
-    if isinstance(serde, _BuiltIn):
-        return serde
-    write, name = serde.serialize, serde.name
-
-    def serialize(key: T) -> Data:
-        data = write(key)
-        if data is None:
-            _cannot_write(
-                name, f'the store "{store}" has no null key, and its function returned None'
-            )
-        return data
-
-    return Serde(name, serialize, serde.deserialize)
-
-
 def by_name(name: str) -> Serde[Any]:
     """Return the serde of this module with this name.
 

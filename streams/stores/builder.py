@@ -13,8 +13,8 @@ from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.common.pipelines.processors import StoreContent
 from kafka_pipeline.common.pipelines.spreading import SAID, Rule, Spreading
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms
-from kafka_pipeline.streams.errors import InvalidArgumentError, TopologyError
-from kafka_pipeline.streams.serdes import Serde, of_keys
+from kafka_pipeline.streams.errors import InvalidArgumentError, SerializationError, TopologyError
+from kafka_pipeline.streams.serdes import Serde, is_built_in
 from kafka_pipeline.streams.stores import layout
 from kafka_pipeline.streams.stores.bytes_store import SEGMENT_BYTES, BytesStore, StoreBytes
 from kafka_pipeline.streams.stores.formats import (
@@ -263,12 +263,30 @@ class StoreBuilder(Generic[K, V]):
                 self.format,
             )
             serde = marked(serde, self.format.version)
-        keys = of_keys(self.key_serde, self.name)
+        keys = _of_keys(self.key_serde, self.name)
         return _MAKERS[self.family](self.name, bytes_store, keys, serde, **self.options)
 
     @property
     def _is_segmented(self) -> bool:
         return self.family in ("window", "session")
+
+
+def _of_keys(serde: Serde[K], store: str) -> Serde[K]:
+    """Return a serde like this one that refuses to write `None`: a store has no null key."""
+    if is_built_in(serde):
+        return serde
+    write = serde.serialize
+
+    def serialize(key: K) -> bytes:
+        data: bytes | None = write(key)
+        if data is None:
+            raise SerializationError(
+                f'the serde {serde.name} cannot write this: the store "{store}" has no null key, '
+                "and its function returned None"
+            )
+        return data
+
+    return Serde(serde.name, serialize, serde.deserialize)
 
 
 def key_value(
