@@ -13,7 +13,7 @@ from kafka_pipeline import serdes, stores
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.stores import StoreBuilder, Window, Windowed
 from kafka_pipeline.streams.stores.resources import StoreResources
-from kafka_pipeline.streams.stores.segments import MIN_SEGMENT_MS
+from kafka_pipeline.streams.stores.segments import MIN_SEGMENT_MS, SegmentedStore
 from kafka_pipeline.taskmanager.running_task import TaskMemory
 from kafka_pipeline.taskmanager.standby_task import StandbyTask
 from kafka_pipeline.taskmanager.task_stores import TaskStores
@@ -36,10 +36,12 @@ class Pair:
         self.store: Any = builder.build(self.bytes)
         self._copies = TaskStores([builder], {"s": TOPIC}, StoreResources())
         self._copies.open(directory / "copy", {}, {TOPIC: "id"})
-        self.copy: Any = self._copies.build(builder)
+        copy = self._copies.build(builder)
+        assert isinstance(copy, SegmentedStore)
+        self.copy: Any = copy
         self.task = StandbyTask(
             self._copies,
-            {(TOPIC, 0): self.copy},
+            {(TOPIC, 0): copy},
             {(TOPIC, 0): 0},
             lambda _: None,
             TaskMemory(),
