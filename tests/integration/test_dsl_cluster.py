@@ -275,20 +275,20 @@ def test_an_operator_gives_what_the_test_driver_gives(
     [
         ("repartition_Again-repartition", ("delete", -1)),
         ("join_by_foreign_key_Rated-subscriptions-repartition", ("delete", -1)),
-        ("state_topic_count-A_Counts", ("compact", WEEK_MS)),
+        ("state_topic_count-A_Counts", ("compact", -1)),
         ("state_topic_tumbling-A_Counts", ("compact,delete", WEEK_MS + 15)),
-        ("state_topic_tumbling-A_Counts-times", ("compact", WEEK_MS)),
+        ("state_topic_tumbling-A_Counts-times", ("compact", -1)),
         ("state_topic_sessions-A_Counts", ("compact,delete", WEEK_MS + 8)),
         ("state_topic_join_streams-A_Joined-left", ("compact,delete", WEEK_MS + 10)),
-        ("state_topic_left_join_streams-A_Joined-unmatched", ("compact", WEEK_MS)),
-        ("state_topic_join_versioned_table-A_B", ("compact", WEEK_MS)),
-        ("state_topic_join_versioned_table_later-A_Joined-waiting", ("compact", WEEK_MS)),
+        ("state_topic_left_join_streams-A_Joined-unmatched", ("compact", -1)),
+        ("state_topic_join_versioned_table-A_B", ("compact", -1)),
+        ("state_topic_join_versioned_table_later-A_Joined-waiting", ("compact", -1)),
         ("state_topic_deduplicate-A_Once", ("compact,delete", WEEK_MS + 60_006)),
-        ("state_topic_distinct-A_Distinct", ("compact", WEEK_MS)),
+        ("state_topic_distinct-A_Distinct", ("compact", -1)),
     ],
 )
 def test_a_topic_of_the_engine_is_kept_as_long_as_its_content_is_needed(
     topic: str, policy: tuple[str, int], cluster: Cluster
 ) -> None:
-    """Kafka's default retention, a week, has no effect on topics that are only compacted."""
+    """The retention of topics that are only compacted is that of the brokers, without effect."""
     assert cluster.policy(topic) == policy

@@ -18,7 +18,6 @@ from kafka_pipeline.streams.stores.bytes_store import BytesStore
 from kafka_pipeline.streams.stores.memory import MemoryStore
 from kafka_pipeline.streams.stores.sorted_keys import SortedKeys
 from kafka_pipeline.streams.timestamps import UNKNOWN_TIME
-from kafka_pipeline.taskmanager.shared_consumers import SharedConsumers
 from kafka_pipeline.taskmanager.task import Task
 from kafka_pipeline.taskmanager.task_start import COORDINATOR_TIMEOUT_S, ProcessorStart
 from kafka_pipeline.taskmanager.task_stores import TaskStores
@@ -154,7 +153,7 @@ def skipped_record(patch: pytest.MonkeyPatch) -> None:
     def find(original: Any, self: Any, *args: Any) -> dict[Partition, Committed]:
         positions: dict[Partition, Committed] = original(self, *args)
         ends = self._context.clients.brokers.stable_ends(list(positions))
-        for partition, at in args[-1].items():
+        for partition, at in args[1].items():
             if at.offset < ends[partition]:
                 positions[partition] = at._replace(offset=at.offset + 1)
         return positions
@@ -217,14 +216,8 @@ def results_before_calls(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgotten_pause(patch: pytest.MonkeyPatch) -> None:
-    """A thread that gives a task up does not resume the partitions that it has paused for it."""
-
-    def remove(original: Any, self: Any, *args: Any) -> None:
-        with pytest.MonkeyPatch.context() as never_resumed:
-            never_resumed.setattr(MemoryReader, "resume", lambda *_: None)
-            original(self, *args)
-
-    _instead_of(patch, SharedConsumers, "remove", remove)
+    """A thread does not resume partitions that it has paused, once their tasks have room."""
+    patch.setattr(MemoryReader, "resume", lambda *_: None)
 
 
 def forgotten_time(patch: pytest.MonkeyPatch) -> None:
