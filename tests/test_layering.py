@@ -515,12 +515,9 @@ def test_only_common_kafka_imports_confluent_kafka() -> None:
     assert all(user.startswith("common/kafka/") for user in users), users
 
 
-def test_the_daemon_and_its_console_meet_in_the_jobmanagers_command_only() -> None:
+def test_consoles_and_metrics_have_one_user_each() -> None:
     users = {user for user in importers("kafka_pipeline.console") if "console/" not in user}
     assert users == {"jobmanager/command.py"}
-
-
-def test_only_common_monitoring_imports_prometheus_client() -> None:
     assert importers("prometheus_client") == {"common/monitoring/exposition.py"}
 
 
@@ -537,9 +534,6 @@ def test_what_needs_no_spark_starts_without_slow_libraries() -> None:
     others = ("streams/api/__init__.py", "jobmanager/command.py", "taskmanager/worker.py")
     for entry in (*others, *commands):
         assert slow_imports(entry, SLOW) == []
-
-
-def test_a_taskmanager_starts_without_what_only_queries_need() -> None:
     assert slow_imports("taskmanager/daemon.py", {"pyarrow", "pandas", "sqlglot"}) == []
 
 

@@ -234,8 +234,11 @@ def following():
 
 
 @pytest.fixture
-def depot(files: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
-    """Return the paths of two files that may name the module depot."""
+def depot(
+    files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Path, Path]:
+    """Return the paths of two files that may name the module depot, which is not imported yet."""
+    monkeypatch.delitem(sys.modules, "depot", raising=False)
     with files[0].open("a") as out:
         out.write("modules: [depot]\npython_path: [.]\n")
     (tmp_path / "depot.py").write_text(DEPOT)
