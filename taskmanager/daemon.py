@@ -10,7 +10,6 @@ import threading
 import time
 import uuid
 from dataclasses import replace
-from functools import partial
 from queue import SimpleQueue
 
 import structlog
@@ -172,7 +171,7 @@ class TaskManagerDaemon:
         return QueryServer(
             self._spark.bind_host,
             self._channel.authkey,
-            partial(self._spark.queries, self._code, readable),
+            self._spark.queries(self._code, readable),
             readable.references,
         )
 

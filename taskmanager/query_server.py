@@ -5,24 +5,21 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable
 from contextlib import closing
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+import pyarrow as pa
 import structlog
 
 from kafka_pipeline.common.code.error_words import described
 from kafka_pipeline.common.config.references import References
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.streams.sql.arrow_bytes import read
+from kafka_pipeline.streams.sql.prepared_calls import Plans
 from kafka_pipeline.streams.sql.spec import EndedQueryError, QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.taskmanager.listening import ConnectionServer
 from kafka_pipeline.taskmanager.query_channel import receive, send, send_at_once
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from kafka_pipeline.streams.sql.prepared_calls import Plans
 
 _WATCH_S = 1.0
 
@@ -84,16 +81,10 @@ class QueryServer:
     """The driver's side: runs the queries of workers, each on its own thread."""
 
     def __init__(
-        self,
-        host: str,
-        authkey: bytes,
-        queries: Callable[[], ServedQueries],
-        references: References,
+        self, host: str, authkey: bytes, queries: ServedQueries, references: References
     ) -> None:
-        """Listen on a free port of `host`. The first query calls `queries`."""
-        self._make_queries = queries
-        self._queries: ServedQueries | None = None
-        self._making = threading.Lock()
+        """Listen on a free port of `host`."""
+        self._queries = queries
         self._references = references
         self._open: dict[Connection, Served] = {}
         self._closed = threading.Event()
@@ -155,20 +146,13 @@ class QueryServer:
 
     def _opened(self, request: dict[str, Any]) -> Served:
         ((kind, text),) = request.items()
-        queries = self._made_queries()
         opens = {
-            "open": queries.open,
-            "groups": queries.open_aggregation,
-            "join": queries.open_join,
-            "over": queries.open_over,
+            "open": self._queries.open,
+            "groups": self._queries.open_aggregation,
+            "join": self._queries.open_join,
+            "over": self._queries.open_over,
         }
         return opens[kind](QuerySpec.from_json(text))
-
-    def _made_queries(self) -> ServedQueries:
-        with self._making:
-            if self._queries is None:
-                self._queries = self._make_queries()
-            return self._queries
 
 
 class _Session:
@@ -199,8 +183,6 @@ class _Session:
                     assert parser is not None
                     return {"plan": parser().to_json()}, b""
                 case "replace":
-                    from kafka_pipeline.streams.sql.arrow_bytes import read
-
                     self._query.replace(request["table"], read(data))
                     return {}, b""
                 case unknown:

@@ -1,26 +1,21 @@
-"""The worker's side of the query channel.
-
-It imports PyArrow and PySpark only if the worker has a query: they take 40 MB in each worker.
-"""
+"""The worker's side of the query channel."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.taskmanager.listening import connect
 from kafka_pipeline.taskmanager.query_channel import ask, send_at_once
-
-if TYPE_CHECKING:
-    from kafka_pipeline.taskmanager.remote_calls import (
-        RemoteAggregation,
-        RemoteJoin,
-        RemoteOver,
-        RemoteQuery,
-    )
+from kafka_pipeline.taskmanager.remote_calls import (
+    RemoteAggregation,
+    RemoteJoin,
+    RemoteOver,
+    RemoteQuery,
+)
 
 
 class RemoteQueries:
@@ -45,26 +40,18 @@ class RemoteQueries:
 
     def open(self, spec: QuerySpec) -> RemoteQuery:
         """See `Queries`."""
-        from kafka_pipeline.taskmanager.remote_calls import RemoteQuery
-
         return RemoteQuery(*self._opened({"open": spec.to_json()}))
 
     def open_aggregation(self, spec: QuerySpec) -> RemoteAggregation:
         """See `Queries`."""
-        from kafka_pipeline.taskmanager.remote_calls import RemoteAggregation
-
         return RemoteAggregation(*self._opened({"groups": spec.to_json()}))
 
     def open_join(self, spec: QuerySpec) -> RemoteJoin:
         """See `Queries`."""
-        from kafka_pipeline.taskmanager.remote_calls import RemoteJoin
-
         return RemoteJoin(*self._opened({"join": spec.to_json()}))
 
     def open_over(self, spec: QuerySpec) -> RemoteOver:
         """See `Queries`."""
-        from kafka_pipeline.taskmanager.remote_calls import RemoteOver
-
         return RemoteOver(*self._opened({"over": spec.to_json()}))
 
     def expanded(self, value: Any, what: str) -> Any:

@@ -9,7 +9,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import structlog
 from pyspark import TaskContext
@@ -19,10 +18,8 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.spark.start import ship_code, start_spark
 from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.streams.sql.queries import SparkQueries
 from kafka_pipeline.taskmanager.spark_settings import SparkSettings, unguarded
-
-if TYPE_CHECKING:
-    from kafka_pipeline.streams.sql.queries import SparkQueries
 
 _STOP_TIMEOUT_S = 2.0
 _WHY_WORKERS_END = "It was killed, perhaps for want of memory, or a library aborted it."
@@ -80,12 +77,7 @@ class SparkRunner:
         return int(self._context._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
     def queries(self, code: UserCode, readable: Readable) -> SparkQueries:
-        """Return the runner of tasks' queries; `code` has the functions that they may call.
-
-        Imports pandas and PyArrow, which take 70 MB.
-        """
-        from kafka_pipeline.streams.sql.queries import SparkQueries
-
+        """Return the runner of tasks' queries; `code` has the functions that they may call."""
         return SparkQueries(self._session, code, readable, self._no_queries)
 
     @property

@@ -531,10 +531,8 @@ def test_what_needs_no_spark_starts_without_slow_libraries() -> None:
     """They take a while, so they are imported late, in a function."""
     modules = [each.place.partition(":")[0] for each in COMMANDS.values()]
     commands = [f"admin/{module.replace('.', '/')}.py" for module in modules]
-    others = ("streams/api/__init__.py", "jobmanager/command.py", "taskmanager/worker.py")
-    for entry in (*others, *commands):
+    for entry in ("streams/api/__init__.py", "jobmanager/command.py", *commands):
         assert slow_imports(entry, SLOW) == []
-    assert slow_imports("taskmanager/daemon.py", {"pyarrow", "pandas", "sqlglot"}) == []
 
 
 @pytest.mark.parametrize("command", ["status", "top", "versions", "pause", "topics", "dlq"])

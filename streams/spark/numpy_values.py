@@ -2,7 +2,7 @@
 
 The first call that has an argument asks PySpark's converters whether it is a value of NumPy. They
 import PySpark's tools for tests then, to know whether NumPy is installed, and with them pandas,
-PyArrow and protobuf: 70 MB in each process that starts Spark.
+PyArrow and protobuf: 70 MB in each process that starts Spark, though it has no query.
 """
 
 from __future__ import annotations

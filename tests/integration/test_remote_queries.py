@@ -34,7 +34,7 @@ def served(queries: Queries) -> SparkQueries:
 @pytest.fixture
 def remote(served: SparkQueries) -> Iterator[RemoteQueries]:
     readable = Readable()
-    server = QueryServer("127.0.0.1", KEY, lambda: served, readable.references)
+    server = QueryServer("127.0.0.1", KEY, served, readable.references)
     yield RemoteQueries(("127.0.0.1", server.port), KEY)
     server.close()
 

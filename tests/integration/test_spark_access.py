@@ -46,7 +46,7 @@ def remote(session: SparkSession) -> Iterator[RemoteQueries]:
     """Queries as a task has them: by way of its TaskManager, with the default configuration."""
     allowed = Readable(TableSettings(paths=(tempfile.gettempdir(),)))
     served = SparkQueries(session, UserCode(), allowed)
-    server = QueryServer("127.0.0.1", KEY, lambda: served, allowed.references)
+    server = QueryServer("127.0.0.1", KEY, served, allowed.references)
     yield RemoteQueries(("127.0.0.1", server.port), KEY)
     server.close()
 

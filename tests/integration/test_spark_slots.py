@@ -48,7 +48,7 @@ def test_query_that_never_ends_is_cancelled_with_its_worker(
 ) -> None:
     """A Python function that sleeps, right after a batch with which it has not."""
     served: Any = ByJobs(queries) if by_jobs else queries
-    server = QueryServer("127.0.0.1", KEY, lambda: served, HostReferences())
+    server = QueryServer("127.0.0.1", KEY, served, HostReferences())
     remote = RemoteQueries(("127.0.0.1", server.port), KEY)
     began = tmp_path / "began"
     os.mkfifo(began)

@@ -189,7 +189,7 @@ def queries(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FakeQuer
 def server(queries: FakeQueries, monkeypatch: pytest.MonkeyPatch) -> Iterator[QueryServer]:
     monkeypatch.setattr(query_server, "_WATCH_S", 0.01)
     allowed = HostReferences(SecretSettings(("A",)), "TaskManager 0 at host7", {"A": "hunter2"})
-    server = QueryServer("127.0.0.1", KEY, lambda: queries, allowed)
+    server = QueryServer("127.0.0.1", KEY, queries, allowed)
     yield server
     server.close()
 
