@@ -23,7 +23,6 @@ from kafka_pipeline.streams.spark.environment import (
     without_secrets,
 )
 from kafka_pipeline.streams.spark.jvm_names import keep_names
-from kafka_pipeline.streams.spark.numpy_values import recognize_numpy_values
 from kafka_pipeline.streams.spark.private_folder import private_folder
 from kafka_pipeline.streams.spark.zone import enter_zone, zoned
 
@@ -76,7 +75,6 @@ def _start(settings: Mapping[str, str]) -> SparkContext:
                 _conf(without_secrets(settings))
             )
         keep_names(gateway)
-        recognize_numpy_values()
     context = _Context(conf=_conf(settings), gateway=gateway)
     java: Any = context._jvm
     java.java.lang.System.setProperty(*NO_EXTERNAL_DTD)

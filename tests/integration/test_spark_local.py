@@ -110,26 +110,3 @@ def test_a_second_session_runs_in_the_jvm_of_the_first() -> None:
         timeout=200,
     )
     assert done.stdout.splitlines() == ["first first 3 1", "second second 3 1"], done.stderr
-
-
-START = """
-import sys
-import numpy as np
-from kafka_pipeline.streams.spark.session import start_session
-session = start_session({"spark.master": "local[1]", "spark.ui.enabled": "false"})
-print("loaded", sorted({"pandas", "pyarrow", "google.protobuf"} & set(sys.modules)))
-values = session.sparkContext._jvm.java.util.ArrayList()
-for each in (np.int64(7), np.float32(0.5), np.str_("text"), np.array([1, 2]), np.array(["a"])):
-    values.add(each)
-print("given", list(values)[:3], *map(list, list(values)[3:]))
-session.stop()
-"""
-
-
-def test_spark_starts_without_pandas_and_takes_values_of_numpy() -> None:
-    """PySpark's own converters of them import its tools for tests, and these import pandas."""
-    done = subprocess.run(
-        [sys.executable, "-c", START], cwd=ROOT, capture_output=True, text=True, timeout=200
-    )
-    assert "loaded []\n" in done.stdout, done.stderr
-    assert "given [7, 0.5, 'text'] [1, 2] ['a']\n" in done.stdout, done.stdout + done.stderr

@@ -27,8 +27,7 @@ from kafka_pipeline.streams.sql.split_results import Member, SplitResults
 from kafka_pipeline.streams.sql.state_shape import StateShape
 from kafka_pipeline.taskmanager import query_channel, query_server
 from kafka_pipeline.taskmanager.query_server import QueryServer
-from kafka_pipeline.taskmanager.remote_calls import RemoteQuery
-from kafka_pipeline.taskmanager.remote_queries import RemoteQueries
+from kafka_pipeline.taskmanager.remote_queries import RemoteQueries, RemoteQuery
 from tests.fake_jvm import CANCELLED, FAILED, FakeJvm, answered
 
 KEY = b"secret"
