@@ -142,7 +142,7 @@ def _column(items: pa.Array, field: _Field, convert: Convert | None) -> pa.Array
 
 
 def _without_loss(loss: Callable[[Any], str], value: Any) -> Any:
-    """Return a value; raises `UnsureError` for one with a loss, such as text that is no UUID."""
+    """Return a value; raises `UnsureError` for one with a loss, such as text that is not a UUID."""
     if loss(value):
         raise UnsureError
     return value

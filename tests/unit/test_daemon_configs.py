@@ -9,16 +9,8 @@ from typer.testing import CliRunner
 
 from kafka_pipeline.jobmanager.command import app as jobmanager
 from kafka_pipeline.taskmanager.command import app as taskmanager
+from tests.small_config import SMALL_CONFIG
 
-CONFIG = """
-server_ip: "127.0.0.1"
-server_port: 9092
-tm_number: 1
-parallelism: 1
-replication_factor: 1
-source_topic: orders
-sink_topic: totals
-"""
 COMMANDS = {"jobmanager": (jobmanager, ()), "taskmanager": (taskmanager, ("0", "1"))}
 
 
@@ -38,7 +30,7 @@ COMMANDS = {"jobmanager": (jobmanager, ()), "taskmanager": (taskmanager, ("0", "
 def test_daemon_refuses_a_wrong_setting(name: str, line: str, problem: str, tmp_path: Path) -> None:
     app, arguments = COMMANDS[name]
     config = tmp_path / "config.yaml"
-    config.write_text(CONFIG + line)
+    config.write_text(SMALL_CONFIG + line)
     result = CliRunner().invoke(app, [*arguments, str(config)])
     assert result.exit_code == 2
     assert problem in result.output
