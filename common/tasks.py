@@ -45,7 +45,7 @@ class TaskId:
 
     def __hash__(self) -> int:
         """Return the same number for equal ids."""
-        return hash(self._key)
+        return hash((self.processor, self.partition, self.standby))
 
     def __repr__(self) -> str:
         """Return the id as Python has it."""

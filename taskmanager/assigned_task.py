@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import Context
 from typing import Any
 
@@ -173,7 +173,9 @@ class AssignedTask:
     def status(self, phase: Phase, restarts: int, reason: str) -> TaskStatus:
         """Return what the heartbeat reports about the task."""
         holder = self._standstill.holder
+        dropped = self.memory.figures.dropped_by_reason
         dropped_lately = self.memory.dropped_in_minute(_monotonic_ms())
+        late = {"late": late_of(dropped), "late_per_minute": late_of(dropped_lately)}
         return TaskStatus(
             task=self.replica.task,
             state=self._state(phase, has_failed=bool(reason)),
@@ -181,8 +183,8 @@ class AssignedTask:
             reason=encodable(reason),
             fingerprint=self._fingerprint,
             activity=encodable(self._activity()),
-            figures=self._figures(dropped_lately) | {"restarts": restarts},
-            dropped=self.memory.figures.dropped_by_reason,
+            figures=self._figures() | late | {"restarts": restarts},
+            dropped=dropped,
             dropped_lately=dropped_lately,
             rejected=dict(self.memory.figures.rejected),
             held_by=None if holder is None else holder.task,
@@ -197,8 +199,8 @@ class AssignedTask:
                 return f"{verb} {what.place} for {since_s:.0f} s"
         return ""
 
-    def _figures(self, dropped_lately: Mapping[str, int]) -> dict[str, int]:
-        """Return the values of `FIGURES`, by name."""
+    def _figures(self) -> dict[str, int]:
+        """Return the values of most `FIGURES`, by name."""
         memory, start = self.memory, self.start
         done, now_ms = memory.figures, _monotonic_ms()
         figures = {
@@ -212,8 +214,6 @@ class AssignedTask:
             "transactions": memory.transactions,
             "fetched_bytes": memory.fetched_bytes,
             "sent_bytes": done.sent_bytes,
-            "late": done.late,
-            "late_per_minute": late_of(dropped_lately),
         }
         if memory.state_bytes is not None:
             figures["state_bytes"] = memory.state_bytes

@@ -62,6 +62,8 @@ class TaskFigures:
         After `MOST_REASONS` reasons, new ones are `OTHER_REASONS`. A reason once counted stays, so
         each count only grows.
         """
+        if not self.dropped:
+            return {}
         counts: Counter[str] = Counter()
         for dropped, count in self.dropped.items():
             reason = shorten(dropped.reason, _LONGEST_NAME)
@@ -69,11 +71,6 @@ class TaskFigures:
                 reason = OTHER_REASONS
             counts[reason] += count
         return dict(sorted(counts.items()))
-
-    @property
-    def late(self) -> int:
-        """How many records came too late: those that were dropped, and those sent to `late_to`."""
-        return late_of(self.dropped_by_reason)
 
     def resume_dropped(self, counts: Mapping[str, int]) -> None:
         """Count at least as many records by reason as the committed positions say."""
@@ -104,5 +101,8 @@ class TaskFigures:
 
 
 def late_of(dropped: Mapping[str, int]) -> int:
-    """Return how many of the records that were left out, by reason, came too late."""
-    return sum(dropped.get(reason, 0) for reason in LATE)
+    """Return how many of the records that were left out, by reason, came too late.
+
+    They were dropped, or sent to `late_to`.
+    """
+    return sum(dropped.get(reason, 0) for reason in LATE) if dropped else 0

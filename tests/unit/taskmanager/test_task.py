@@ -41,7 +41,7 @@ from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.topics import ExistingTopic
 from kafka_pipeline.common.typed_json import as_json, from_json
-from kafka_pipeline.streams.engine.figures import TaskFigures
+from kafka_pipeline.streams.engine.figures import TaskFigures, late_of
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import Dropped
 from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
@@ -338,7 +338,7 @@ def test_counts_of_dropped_records_travel_with_the_offsets() -> None:
     memory = TaskMemory()
     memory.resume_counts([Committed(7, 5, 1, 2, None, (("expired", 20_933), ("null key", 1)))])
     memory.resume_counts([Committed(9, 5, 1, 2, None, (("expired", 20_933),))])
-    assert memory.figures.late == 20_933
+    assert late_of(memory.figures.dropped_by_reason) == 20_933
     assert not memory.dropped_to_log(0)
     dropped = Counter({Dropped("expired", "Counts"): 2})
     memory.commit_figures(TaskFigures(dropped=dropped), 0)

@@ -12,6 +12,7 @@ from kafka_pipeline.streams.engine.figures import (
     MOST_REASONS,
     OTHER_ERRORS,
     TaskFigures,
+    late_of,
 )
 from kafka_pipeline.streams.engine.outputs import Dropped
 
@@ -89,4 +90,4 @@ def test_late_records_are_those_that_expired_in_their_order_or_while_nothing_cam
     places = {"expired": 2, "expired after idle (late_to)": 3, "partitioner": 5}
     dropped = Counter({Dropped(reason, "topic"): n for reason, n in places.items()})
     dropped[Dropped("expired", "store")] = 7
-    assert TaskFigures(dropped=dropped).late == 12
+    assert late_of(TaskFigures(dropped=dropped).dropped_by_reason) == 12
