@@ -17,7 +17,7 @@ from kafka_pipeline.admin.schema import SchemaName, schema_file, schema_text
 from kafka_pipeline.common.config.config_keys import CONFIG_KEYS
 from kafka_pipeline.common.config.keys import ConfigKey, Free, Section
 from kafka_pipeline.common.monitoring.exposition import PROCESS_METRICS
-from kafka_pipeline.common.monitoring.metric import Metric
+from kafka_pipeline.common.monitoring.metric import PREFIX, Metric
 from kafka_pipeline.common.monitoring.times import BOUNDS_S
 from kafka_pipeline.streams.pipeline.file import FILE_KEYS
 from kafka_pipeline.streams.pipeline.kinds.kind import (
@@ -102,6 +102,8 @@ def _metrics_page() -> str:
         "## Tasks",
         "Their TaskManager shows them.",
         *_metrics_table(kafka_pipeline.taskmanager.metrics.OF_TASKS),
+        "Code counts [by itself](processors.md#counters-of-your-own), too: "
+        f"`{PREFIX}{kafka_pipeline.taskmanager.metrics.USER_COUNTER.format(name='<name>')}`.",
         "## Standbys",
         "Copies of state, see `num_standby_replicas`.",
         *_metrics_table(kafka_pipeline.taskmanager.metrics.OF_STANDBYS),

@@ -24,6 +24,7 @@ from kafka_pipeline.common.protocol.status import TaskStatus
 from kafka_pipeline.common.protocol.suspects import Death
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.typed_json import Count, Positive, as_json, dump, from_json
+from kafka_pipeline.common.user_counter import UserCounter
 
 _LONGEST_REASON = 200
 
@@ -101,21 +102,25 @@ class Status(_Message, frozen=True):
     tasks: tuple[TaskStatus, ...]
 
 
-class TaskTimes(NamedTuple):
-    """The durations of a task's turns and commits since the thread took it over."""
+class TaskMeasures(NamedTuple):
+    """The durations of a task's turns and commits, and what its user code has counted.
+
+    All of it since the thread took the task over.
+    """
 
     turns: Times
     commits: Times
+    counted: tuple[tuple[UserCounter, float], ...] = ()
 
 
 class Measured(_Message, frozen=True):
-    """Measurements for metrics only: the worker's memory (0 if unknown), and durations of tasks.
+    """Measurements for metrics only: the worker's memory (0 if unknown), and measures of tasks.
 
     `tasks` holds those that have changed since the last message.
     """
 
     resident_bytes: Count
-    tasks: Mapping[TaskId, TaskTimes]
+    tasks: Mapping[TaskId, TaskMeasures]
 
 
 class Answer(_Message, frozen=True):
@@ -168,7 +173,7 @@ class _Assign(Struct, frozen=True, tag_field="type", tag="assign"):
 
 class _Measured(Struct, frozen=True, tag_field="type", tag="measured"):
     resident_bytes: Count
-    tasks: dict[str, TaskTimes]
+    tasks: dict[str, TaskMeasures]
 
 
 _READ = (

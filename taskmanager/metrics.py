@@ -15,11 +15,12 @@ from kafka_pipeline.common.protocol.status import (
     newest_record_ms,
 )
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.user_counter import LABELS
 from kafka_pipeline.streams.engine.figures import MOST_ERRORS, MOST_REASONS, OTHER_ERRORS
 from kafka_pipeline.taskmanager.measurements import Measurements
 
 _MANAGER = ("taskmanager",)
-_TASK = ("taskmanager", "task", "processor", "partition")
+_TASK = LABELS
 
 
 HEARTBEATS_SENT = counter(
@@ -157,6 +158,10 @@ TURNS = histogram(
 )
 COMMITS = histogram("task_commit_seconds", "how long a commit took, or the try of one", *_TASK)
 
+USER_COUNTER = "user_{name}_total"
+"""The names of the counters of user code, which are not known in advance."""
+_USER_DOC = "what code of the pipeline has counted by `context.count`, committed"
+
 STANDBY_STATE = gauge(
     "standby_state", "1 for the state that the standby is in, 0 for the others", *_TASK, "state"
 )
@@ -238,7 +243,7 @@ def samples(view: TaskManagerView, measured: Measurements) -> Iterator[Sample]:
         else:
             yield from _of_task(status, labels)
             yield from _event_time(status, labels, newest_ms)
-            yield from _times(status, labels, measured)
+            yield from _measures(status, labels, measured)
 
 
 def _labels(tm_id: int, task: TaskId) -> tuple[object, ...]:
@@ -287,13 +292,18 @@ def _event_time(
         yield HELD_UNREAD.sample(-1 if unread is None else unread, *labels, status.held_by)
 
 
-def _times(
+def _measures(
     status: TaskStatus, labels: tuple[object, ...], measured: Measurements
 ) -> Iterator[Sample]:
-    times = measured.times(status.thread, status.task)
-    if times is not None:
-        yield TURNS.sample(times.turns, *labels)
-        yield COMMITS.sample(times.commits, *labels)
+    measures = measured.of(status.thread, status.task)
+    if measures is None:
+        return
+    yield TURNS.sample(measures.turns, *labels)
+    yield COMMITS.sample(measures.commits, *labels)
+    for user_counter, amount in measures.counted:
+        names = [label for label, _ in user_counter.labels]
+        metric = counter(USER_COUNTER.format(name=user_counter.name), _USER_DOC, *_TASK, *names)
+        yield metric.sample(amount, *labels, *(value for _, value in user_counter.labels))
 
 
 def _of_standby(status: TaskStatus, labels: tuple[object, ...]) -> Iterator[Sample]:

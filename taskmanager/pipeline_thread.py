@@ -20,7 +20,7 @@ from kafka_pipeline.taskmanager.assigned_task import AssignedTask
 from kafka_pipeline.taskmanager.background import Background, Pool
 from kafka_pipeline.taskmanager.channel import WorkerChannel
 from kafka_pipeline.taskmanager.clients import Reader
-from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext
+from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext, TaskMemory
 from kafka_pipeline.taskmanager.shared_consumers import (
     End,
     FetchedRecords,
@@ -96,7 +96,7 @@ class PipelineThread:
         self._has_ended = False
         self._report_at_s = self._check_at_s = self._update_at_s = 0.0
         self._reported: dict[TaskId, TaskStatus] = {}
-        self._sent_times: dict[TaskId, channel_messages.TaskTimes] = {}
+        self._sent_measures: dict[TaskId, channel_messages.TaskMeasures] = {}
         channel.on_ping = context.gate.set
         if config.state_port is not None:
             channel.on_ask = StateAnswers(self._tasks, self._lag_of, channel.send).take
@@ -354,14 +354,16 @@ class PipelineThread:
                 changed.append(status)
         self._channel.send(channel_messages.Status(tuple(changed)))
         if self._context.config.metrics_port is not None:
-            self._channel.send(channel_messages.Measured(resident_bytes(), self._new_times()))
+            self._channel.send(channel_messages.Measured(resident_bytes(), self._new_measures()))
         self._context.user_errors.report()
 
-    def _new_times(self) -> dict[TaskId, channel_messages.TaskTimes]:
-        """Return the durations of tasks that have had turns or commits since the last report."""
-        times = {
-            task_id: channel_messages.TaskTimes(task.memory.turns.times, task.memory.commits.times)
-            for task_id, task in self._tasks.items()
-        }
-        former, self._sent_times = self._sent_times, times
-        return {task_id: of for task_id, of in times.items() if former.get(task_id) != of}
+    def _new_measures(self) -> dict[TaskId, channel_messages.TaskMeasures]:
+        """Return the measures of tasks that have had turns or commits since the last report."""
+        measures = {task_id: _measures(task.memory) for task_id, task in self._tasks.items()}
+        former, self._sent_measures = self._sent_measures, measures
+        return {task_id: of for task_id, of in measures.items() if former.get(task_id) != of}
+
+
+def _measures(memory: TaskMemory) -> channel_messages.TaskMeasures:
+    counted = tuple(memory.figures.counted.items())
+    return channel_messages.TaskMeasures(memory.turns.times, memory.commits.times, counted)

@@ -62,9 +62,11 @@ def _family(samples: Sequence[Sample]) -> Metric:
     metric = samples[0].metric
     match metric.kind:
         case MetricKind.COUNTER:
-            counter = CounterMetricFamily(metric.full_name, metric.doc, labels=metric.labels)
+            counter = CounterMetricFamily(metric.full_name, metric.doc)
             for sample in samples:
-                counter.add_metric(sample.labels, _number(sample))
+                # Counters of user code may have other labels at each place where they count.
+                labels = dict(zip(sample.metric.labels, sample.labels, strict=True))
+                counter.add_sample(metric.full_name, labels, _number(sample))
             return counter
         case MetricKind.GAUGE:
             gauge = GaugeMetricFamily(metric.full_name, metric.doc, labels=metric.labels)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from sys import float_info
 
 from kafka_pipeline.common.committed import OTHER_REASONS, with_short_reasons
 from kafka_pipeline.common.errors import shorten
+from kafka_pipeline.common.user_counter import UserCounter
 from kafka_pipeline.streams.engine.outputs import ELSEWHERE, Dropped
 from kafka_pipeline.streams.event_time.step_time import LATE
 
@@ -19,6 +21,10 @@ MOST_REASONS = 20
 _MOST_DROPPED = 1000
 """How many pairs of a reason and a place are kept in memory."""
 _LONGEST_NAME = 80
+MOST_COUNTERS = 1000
+"""How many series of counters of user code a task has: pairs of a name and labels."""
+OTHER_LABELS = "other"
+"""All labels of further series have this value."""
 
 
 @dataclass(slots=True)
@@ -34,6 +40,9 @@ class TaskFigures:
     sent_bytes: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
     """How many records were skipped or became dead letters, by the name of the error."""
+
+    counted: dict[UserCounter, float] = field(default_factory=dict)
+    """What user code has counted."""
 
     def reject(self, error: str, records: int = 1) -> None:
         """Count records that were skipped or became dead letters, by the name of their error.
@@ -54,6 +63,15 @@ class TaskFigures:
         if dropped not in self.dropped and len(self.dropped) >= _MOST_DROPPED:
             dropped = Dropped(OTHER_REASONS, dropped.place)
         self.dropped[dropped] += records
+
+    def count(self, counter: UserCounter, amount: float) -> None:
+        """Add to a counter of user code.
+
+        After `MOST_COUNTERS` series, the labels of new ones are `OTHER_LABELS`.
+        """
+        if counter not in self.counted and len(self.counted) >= MOST_COUNTERS:
+            counter = UserCounter(counter.name, tuple((n, OTHER_LABELS) for n, _ in counter.labels))
+        self.counted[counter] = min(self.counted.get(counter, 0.0) + amount, float_info.max)
 
     @property
     def dropped_by_reason(self) -> dict[str, int]:
@@ -92,11 +110,14 @@ class TaskFigures:
             self.enforced + other.enforced,
             self.sent_bytes + other.sent_bytes,
             self.rejected.copy(),
+            self.counted.copy(),
         )
         for error, records in other.rejected.items():
             sums.reject(error, records)
         for dropped, records in other.dropped.items():
             sums.drop(dropped, records)
+        for counter, amount in other.counted.items():
+            sums.count(counter, amount)
         return sums
 
 

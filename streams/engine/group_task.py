@@ -19,7 +19,7 @@ from kafka_pipeline.streams.engine.exact_sink import SinkStart
 from kafka_pipeline.streams.engine.figures import TaskFigures
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
-from kafka_pipeline.streams.engine.outputs import Dropped, OutputColumns
+from kafka_pipeline.streams.engine.outputs import Counted, Dropped, OutputColumns
 from kafka_pipeline.streams.engine.record_accumulator import RecordAccumulator
 from kafka_pipeline.streams.engine.record_queues import (
     NEVER_WAIT,
@@ -425,6 +425,11 @@ class GroupTask:
         if Dropped in kinds:
             figures.dropped.update(each for each in outputs if type(each) is Dropped)
             outputs = [each for each in outputs if type(each) is not Dropped]
+        if Counted in kinds:
+            for each in outputs:
+                if type(each) is Counted:
+                    figures.count(each.counter, each.amount)
+            outputs = [each for each in outputs if type(each) is not Counted]
         columns: list[OutputColumns] = []
         records = outputs
         if OutputColumns in kinds:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from kafka_pipeline.common.record_batch import KafkaHeaders, OutputRecord
 from kafka_pipeline.common.topics import TopicLimits
+from kafka_pipeline.common.user_counter import UserCounter
 
 
 class OutputTopics(Protocol):
@@ -64,9 +65,17 @@ class Dropped:
     place: str
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What user code adds to one of its counters."""
+
+    counter: UserCounter
+    amount: float
+
+
 def described(dropped: Mapping[Dropped, int]) -> dict[str, int]:
     """Return counts of dropped records as a log shows them."""
     return {f"{each.place}: {each.reason}": count for each, count in dropped.items()}
 
 
-Output = OutputRecord | OutputColumns | Dropped
+Output = OutputRecord | OutputColumns | Dropped | Counted

@@ -112,6 +112,20 @@ class ProcessorContext(Protocol[KForward, VForward]):
         `InvalidArgumentError` for a reason that is not a string.
         """
 
+    def count(self, name: str, amount: float = 1, /, **labels: str) -> None:
+        """Add to a counter of your own, which `/metrics` shows with these labels.
+
+            self.context.count("orders_refused", reason="no stock")
+            self.context.count("refunded_cents", record.value["cents"])
+
+        It counts what is committed, once: what a record adds is taken back if the record is
+        rejected. `amount` is 0 or more. The metric is `kafka_pipeline_user_<name>_total`. A `name`
+        has lower-case letters, digits and underscores. Raises `InvalidArgumentError` for another
+        name or amount, for labels that are not strings, and for those that each metric of a task
+        has, such as `partition`. A task has 1,000 series at most; the labels of others are
+        "other".
+        """
+
     @overload
     def get_state_store(self, name: str) -> Any: ...
     @overload

@@ -22,6 +22,7 @@ from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.common.topics import TopicLimits
+from kafka_pipeline.common.user_counter import user_counter
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms, whole_ms_or_none
@@ -468,6 +469,10 @@ class TopologyTestDriver(StoreGetters):
     def dropped_records(self) -> Mapping[str, int]:
         """How many records were dropped so far, by reason; `metrics` has the total."""
         return self._figures.dropped_by_reason
+
+    def counted(self, name: str, /, **labels: str) -> float:
+        """Return what `context.count` has counted so far. Raises ValueError for invalid names."""
+        return self._figures.counted.get(user_counter(name, tuple(labels.items())), 0.0)
 
     @property
     def key_warnings(self) -> Sequence[str]:

@@ -78,3 +78,13 @@ def test_a_reader_gets_the_format_that_it_asks_for() -> None:
 def test_the_process_is_on_the_page() -> None:
     found = {name for name, _ in values()}
     assert found == set(PROCESS_METRICS)
+
+
+def test_samples_of_one_counter_may_have_different_labels() -> None:
+    by_reason = counter("user_refused_total", "refused", "task", "reason")
+    found = values(
+        counter("user_refused_total", "refused", "task").sample(2, "A_0"),
+        by_reason.sample(3, "A_0", "late"),
+    )
+    assert found["kafka_pipeline_user_refused_total", (("task", "A_0"),)] == 2
+    assert found["kafka_pipeline_user_refused_total", (("reason", "late"), ("task", "A_0"))] == 3

@@ -14,6 +14,7 @@ from kafka_pipeline.common.protocol.messages import MalformedMessageError
 from kafka_pipeline.common.protocol.suspects import Death, Suspect
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.typed_json import as_json
+from kafka_pipeline.common.user_counter import UserCounter
 from kafka_pipeline.taskmanager.channel_messages import (
     Answer,
     Ask,
@@ -31,7 +32,7 @@ from kafka_pipeline.taskmanager.channel_messages import (
     Status,
     Stop,
     Stopped,
-    TaskTimes,
+    TaskMeasures,
     decode,
     encode,
 )
@@ -48,13 +49,16 @@ from tests.unit.common.wire import (
 )
 
 times = st.builds(Times, st.tuples(*[numbers] * (len(BOUNDS_S) + 1)), numbers)
-task_times = st.builds(TaskTimes, times, times)
+counters = st.builds(UserCounter, texts, st.lists(st.tuples(texts, texts), max_size=2).map(tuple))
+amounts = st.floats(0, allow_nan=False, allow_infinity=False)
+counted = st.lists(st.tuples(counters, amounts), max_size=2).map(tuple)
+measures = st.builds(TaskMeasures, times, times, counted)
 messages: st.SearchStrategy[ChannelMessage] = st.one_of(
     st.builds(Assign, replica_values, numbers),
     st.builds(Revoke, tasks),
     st.builds(Hello, numbers, st.integers(1, 2**22), texts),
     st.builds(Status, st.lists(statuses, max_size=3).map(tuple)),
-    st.builds(Measured, numbers, st.dictionaries(tasks, task_times, max_size=3)),
+    st.builds(Measured, numbers, st.dictionaries(tasks, measures, max_size=3)),
     st.builds(
         Ask, numbers, texts, st.none() | tasks, texts, st.dictionaries(texts, texts, max_size=3)
     ),
@@ -85,7 +89,7 @@ EXAMPLES: dict[str, ChannelMessage] = {
     "dump": Dump(),
     "hello": Hello(1, 4711, "host pid:[1]"),
     "status": Status((RUNNING,)),
-    "measured": Measured(4096, {TaskId("Counter", 0): TaskTimes(Times(), Times(sum_us=7))}),
+    "measured": Measured(4096, {TaskId("Counter", 0): TaskMeasures(Times(), Times(sum_us=7))}),
     "closed": Closed(TaskId("Counter", 0, 1)),
     "ending": Ending("a call of Counter#0 does not return"),
     "stopped": Stopped(),

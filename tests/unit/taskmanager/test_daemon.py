@@ -21,7 +21,7 @@ from kafka_pipeline.common.process.stop_signals import StopSignals
 from kafka_pipeline.common.protocol.messages import Processors, Sos
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.taskmanager import channel_messages, metrics
-from kafka_pipeline.taskmanager.channel_messages import TaskTimes
+from kafka_pipeline.taskmanager.channel_messages import TaskMeasures
 from kafka_pipeline.taskmanager.daemon import TaskManagerDaemon
 from kafka_pipeline.taskmanager.events import ThreadConnected
 from kafka_pipeline.taskmanager.measurements import Measurements
@@ -156,7 +156,7 @@ def test_a_task_manager_shows_what_its_core_and_its_workers_know() -> None:
     assert watched.values(metrics.TASKS) == [1]
     assert watched.values(metrics.REJECTED) == [2]
     assert watched.values(metrics.TURNS) == []
-    times = TaskTimes(Times(sum_us=1), Times(sum_us=2))
+    times = TaskMeasures(Times(sum_us=1), Times(sum_us=2))
     watched.daemon._on_message(0, channel_messages.Measured(10, {REPLICA.task: times}))
     assert watched.values(metrics.TURNS) == [times.turns]
     assert watched.values(metrics.COMMITS) == [times.commits]

@@ -13,8 +13,9 @@ from kafka_pipeline.common.protocol.key_warnings import KeyProblem, KeyWarning
 from kafka_pipeline.common.protocol.messages import Report
 from kafka_pipeline.common.protocol.status import FIGURES, TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.user_counter import UserCounter
 from kafka_pipeline.taskmanager import metrics
-from kafka_pipeline.taskmanager.channel_messages import Measured, TaskTimes
+from kafka_pipeline.taskmanager.channel_messages import Measured, TaskMeasures
 from kafka_pipeline.taskmanager.measurements import Measurements
 from kafka_pipeline.taskmanager.metrics import TaskManagerView, samples
 
@@ -24,7 +25,7 @@ COPY = TaskId("Count", 1, 1)
 LABELS = ("3", "Count_1", "Count", "1")
 COPY_LABELS = ("3", "Count_1.standby1", "Count", "1")
 ALL = (*metrics.OF_THE_DAEMON, *metrics.OF_TASKS, *metrics.OF_STANDBYS)
-TIMES = TaskTimes(Times(sum_us=5), Times(sum_us=7))
+TIMES = TaskMeasures(Times(sum_us=5), Times(sum_us=7))
 
 Found = dict[tuple[str, tuple[str, ...]], float | Times]
 
@@ -179,12 +180,24 @@ def test_each_reason_has_the_records_of_the_last_minute() -> None:
 def test_times_and_memory_come_from_the_worker_of_the_task() -> None:
     measured = Measurements()
     measured.add(0, Measured(4096, {COUNT: TIMES}))
-    measured.add(1, Measured(0, {COUNT: TaskTimes(Times(sum_us=1), Times(sum_us=1))}))
+    measured.add(1, Measured(0, {COUNT: TaskMeasures(Times(sum_us=1), Times(sum_us=1))}))
     found = look(running(), measured=measured)
     assert of(metrics.TURNS, found) == TIMES.turns
     assert of(metrics.COMMITS, found) == TIMES.commits
     assert of(metrics.WORKER_MEMORY, found, ["3", "0"]) == 4096
     assert of(metrics.WORKER_MEMORY, found, ["3", "1"]) is None  # it does not know its own
+
+
+def test_counters_of_user_code_have_labels_of_their_own() -> None:
+    counted = (
+        (UserCounter("refused", (("reason", "no stock"),)), 3.0),
+        (UserCounter("refused", (("by", "ann"), ("reason", "late"))), 0.5),
+    )
+    measured = Measurements()
+    measured.add(0, Measured(1, {COUNT: TIMES._replace(counted=counted)}))
+    found = look(running(), measured=measured)
+    assert found["user_refused_total", (*LABELS, "no stock")] == 3
+    assert found["user_refused_total", (*LABELS, "ann", "late")] == 0.5
 
 
 def test_a_task_that_has_left_has_no_series() -> None:
@@ -220,7 +233,7 @@ def test_times_of_a_task_add_to_those_of_others() -> None:
     other = TaskId("Count", 2)
     measured.add(0, Measured(1, {COUNT: TIMES}))
     measured.add(0, Measured(2, {other: TIMES}))
-    assert measured.times(0, COUNT) == measured.times(0, other) == TIMES
+    assert measured.of(0, COUNT) == measured.of(0, other) == TIMES
     assert measured.resident_bytes == {0: 2}
 
 
@@ -231,7 +244,7 @@ def test_what_was_closed_or_has_ended_is_forgotten() -> None:
         measured.add(thread, Measured(1, {COUNT: TIMES, other: TIMES}))
     measured.forget_task(0, COUNT)
     measured.forget_thread(1)
-    assert measured.times(0, COUNT) is None
-    assert measured.times(0, other) == TIMES
-    assert measured.times(1, other) is None
+    assert measured.of(0, COUNT) is None
+    assert measured.of(0, other) == TIMES
+    assert measured.of(1, other) is None
     assert measured.resident_bytes == {0: 1}

@@ -1,0 +1,164 @@
+"""Counters of user code: `context.count`."""
+
+from __future__ import annotations
+
+from math import inf, nan
+from sys import float_info
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from kafka_pipeline import (
+    Batch,
+    BatchProcessor,
+    Processor,
+    ProcessorContext,
+    PunctuationType,
+    Record,
+    TopologyBuilder,
+    serdes,
+    stores,
+)
+from kafka_pipeline.common.pipelines.processors import OnError
+from kafka_pipeline.common.user_counter import UserCounter
+from kafka_pipeline.streams.engine.figures import MOST_COUNTERS, TaskFigures
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
+from kafka_pipeline.testing import TopologyTestDriver
+from tests.unit.streams.nodes import Nodes, Tasks, batch, calling, chain
+
+SKIP = GroupSettings(on_error=OnError.SKIP)
+
+
+def counting(*records: Any, process: Any) -> dict[UserCounter, float]:
+    """Return what a task with one processor has counted."""
+    task = Tasks(chain(process), SKIP)
+    task.task.add(batch(records))
+    while task.task.step(0, task.partitions).has_more:
+        pass
+    return task.task.take()[1].counted
+
+
+def count_and_fail(context: ProcessorContext, record: Record) -> None:
+    context.count("seen")
+    context.count("cents", int(record.value), kind="refund")
+    if record.value == b"200":
+        raise ValueError("too much")
+
+
+def test_what_a_rejected_record_has_counted_is_taken_back() -> None:
+    found = counting(b"10", b"200", b"30", b"-1", b"0", process=calling(count_and_fail))
+    assert found == {UserCounter("seen"): 3, UserCounter("cents", (("kind", "refund"),)): 40}
+
+
+class Sums(BatchProcessor):
+    def process(self, batch: Batch) -> None:
+        for value in batch.values:
+            self.context.count("cents", int(value))
+        if b"200" in batch.values:
+            raise ValueError("too much")
+
+
+def test_records_of_a_batch_that_is_halved_count_once() -> None:
+    assert counting(b"1", b"2", b"200", b"3", process=Sums) == {UserCounter("cents"): 6}
+
+
+def test_counters_are_not_sent() -> None:
+    task = Tasks(chain(calling(count_and_fail)), SKIP)
+    task.task.add(batch([b"1"]))
+    task.task.step(0, task.partitions)
+    outputs, figures = task.task.take()
+    assert (outputs, figures.records_out, len(figures.counted)) == ([], 0, 2)
+    assert task.task.take()[1].counted == {}
+
+
+class Ticking(Processor):
+    def init(self, context: ProcessorContext) -> None:
+        context.schedule(10, PunctuationType.WALL_CLOCK_TIME, lambda _: context.count("ticks"))
+
+    def process(self, record: Record) -> None:
+        pass
+
+
+def test_the_driver_has_counters_of_all_labels_in_any_order() -> None:
+    def process(context: ProcessorContext, record: Record) -> None:
+        context.count("orders", cast(float, np.int64(2)), country="fr", by="ann")
+        context.count("orders", 0.5)
+
+    builder = TopologyBuilder().add_source("source", "in")
+    builder.add_processor("count", calling(process), "source")
+    builder.add_processor("tick", Ticking, "source")
+    with TopologyTestDriver(builder) as driver:
+        assert driver.counted("orders") == 0
+        driver.create_input_topic("in").pipe_input(b"k", b"v")
+        driver.advance_wall_clock_time(10)
+        assert driver.counted("orders", by="ann", country="fr") == 2
+        assert (driver.counted("orders"), driver.counted("ticks")) == (0.5, 1)
+        with pytest.raises(ValueError, match="unlike 'Orders'"):
+            driver.counted("Orders")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "labels", "problem"),
+    [
+        (("Orders",), {}, "the name of a counter has up to 100 lower-case letters"),
+        ((b"orders",), {}, "unlike b'orders'"),
+        ((["orders"],), {}, "unhashable"),
+        (("orders_total",), {}, "gets _total by itself: leave it out of 'orders_total'"),
+        (("orders",), {"partition": "1"}, "each counter has the label partition already"),
+        (("orders",), {"__name__": "x"}, "unlike '__name__'"),
+        (("orders",), {"größe": "x"}, "unlike 'größe'"),
+        (("orders",), {"size": 3}, "the label size is a int: give it as a string"),
+        (("orders", -1), {}, "adds -1 to the counter orders: counters only grow"),
+        (("orders", nan), {}, "counters only grow, by finite numbers"),
+        (("orders", inf), {}, "counters only grow, by finite numbers"),
+        (("orders", "1"), {}, "adds '1' to the counter orders"),
+    ],
+)
+def test_wrong_counters_reject_the_record(
+    arguments: tuple[Any, ...], labels: dict[str, Any], problem: str
+) -> None:
+    nodes = Nodes(chain(calling(lambda context, _: context.count(*arguments, **labels))))
+    (rejected,) = nodes.process(batch([b"a"]))
+    assert problem in str(rejected.error)
+
+
+def test_values_of_labels_may_come_from_records() -> None:
+    """They are short, and half of a surrogate pair would make the report of them unreadable."""
+
+    def process(context: ProcessorContext, record: Record) -> None:
+        context.count("orders", country="\ud83d" + "x" * 200)
+
+    ((found, amount),) = counting(b"1", process=calling(process)).items()
+    assert amount == 1
+    assert found.labels == (("country", "\\ud83d" + "x" * 74 + "…"),)
+
+
+def test_labels_beyond_the_limit_count_as_other() -> None:
+    total = TaskFigures()
+    for transaction in range(20):
+        figures = TaskFigures()
+        for number in range(100):
+            figures.count(UserCounter("orders", (("id", f"{transaction}-{number}"),)), 1)
+        total += figures
+    assert len(total.counted) == MOST_COUNTERS + 1
+    assert total.counted[UserCounter("orders", (("id", "other"),))] == 2000 - MOST_COUNTERS
+    assert sum(total.counted.values()) == 2000
+
+
+def test_a_sum_stays_finite() -> None:
+    figures = TaskFigures()
+    for _ in range(2):
+        figures.count(UserCounter("much"), float_info.max)
+    assert figures.counted == {UserCounter("much"): float_info.max}
+
+
+def test_a_global_store_counts_nothing() -> None:
+    kept = stores.key_value("kept", serdes.string, serdes.string, logged=False)
+    builder = TopologyBuilder()
+    builder.add_global_store(kept, "source", "in", "fill", calling(lambda c, _: c.count("rows")))
+    builder.add_source("others", "other").add_sink("sink", "out", "others")
+    with TopologyTestDriver(builder) as driver:
+        topic = driver.create_input_topic("in", serdes.string, serdes.string)
+        with pytest.raises(Exception, match="belongs to no task"):
+            topic.pipe_input("k", "v")
