@@ -7,7 +7,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from itertools import islice
 
 from kafka_pipeline.common.errors import escaped
@@ -16,6 +17,7 @@ from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.durations import whole_ms
 from kafka_pipeline.streams.engine.call_mark import CallMark
 from kafka_pipeline.streams.engine.event_loop import EventLoop
+from kafka_pipeline.streams.engine.outputs import Counted
 from kafka_pipeline.streams.engine.record_queues import Partition
 from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.processor import AsyncProcessor
@@ -23,6 +25,10 @@ from kafka_pipeline.streams.record import Record
 
 MOST_OPEN_S = 0.1
 """How long records are taken in between two commits if results come in key order."""
+
+
+CURRENT: ContextVar[PendingCall] = ContextVar("CURRENT")
+"""The call in whose coroutine, or in one that it began, code runs."""
 
 
 @dataclass(eq=False, slots=True)
@@ -35,6 +41,8 @@ class PendingCall:
     """`None` if the record could not be read; then there is an `error`."""
     error: Exception | None = None
     results: Sequence[Record] = ()
+    counted: list[Counted] = field(default_factory=list)
+    """What the call has counted."""
     is_done: bool = False
     began_s: float = 0.0
 
@@ -214,6 +222,7 @@ class AsyncCalls:
 
     async def _call(self, entry: PendingCall) -> None:
         assert entry.record is not None
+        CURRENT.set(entry)
         try:
             async with asyncio.timeout(self.timeout_s) as limit:
                 entry.results = self._checked(await self._process(entry.record))

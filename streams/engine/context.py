@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import isfinite
-from numbers import Real
 from threading import get_ident
 from typing import Any, NoReturn, Protocol, TypeVar, get_origin
 
 from kafka_pipeline.common.printable import encodable
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.suggest import did_you_mean
-from kafka_pipeline.common.user_counter import user_counter
 from kafka_pipeline.streams.clocks import clocks_by_time
 from kafka_pipeline.streams.durations import Milliseconds
+from kafka_pipeline.streams.engine.counting import counted
 from kafka_pipeline.streams.engine.left_undone import refuse_lost
-from kafka_pipeline.streams.engine.outputs import Counted, Dropped, Output
+from kafka_pipeline.streams.engine.outputs import Dropped, Output
 from kafka_pipeline.streams.engine.running_node import RunningNode
 from kafka_pipeline.streams.engine.task_time import TaskTime
 from kafka_pipeline.streams.engine.time_limit import TimeLimit
@@ -215,20 +213,7 @@ class RunningContext:
             raise StreamsError(
                 "the processor of a global store cannot count: it belongs to no task"
             )
-        if not isinstance(amount, Real) or not (isfinite(amount) and amount >= 0):
-            raise InvalidArgumentError(
-                f'"{self._name}" adds {amount!r} to the counter {name}: counters only grow, by '
-                "finite numbers",
-                shown=f'"{self._name}" adds a {type(amount).__name__} that is no finite number '
-                "from 0 on to a counter: counters only grow",
-            )
-        try:
-            counter = user_counter(name, tuple(labels.items()))
-        except (ValueError, TypeError) as error:
-            raise InvalidArgumentError(
-                f'"{self._name}": {error}', shown=f'"{self._name}" has a counter with a wrong name'
-            ) from None
-        self._runtime.outputs.append(Counted(counter, float(amount)))
+        self._runtime.outputs.append(counted(self._name, name, amount, labels))
 
     def get_state_store(self, name: str, kind: type[S] | None = None) -> Any:
         store = self._stores.get(name)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_pipeline.common.code.user_frames import place_of_definition
-from kafka_pipeline.streams.engine.async_calls import AsyncCalls
+from kafka_pipeline.streams.engine.async_calls import CURRENT, AsyncCalls
 from kafka_pipeline.streams.engine.call_mark import CallMark
+from kafka_pipeline.streams.engine.counting import counted
 from kafka_pipeline.streams.engine.event_loop import EventLoop
 from kafka_pipeline.streams.engine.left_undone import refuse_lost
 from kafka_pipeline.streams.engine.running_node import RunningNode, check_methods, init
@@ -25,6 +26,15 @@ class AsyncContext:
 
     application_id: str
     task_id: str
+    node: str
+
+    def count(self, name: str, amount: float = 1, /, **labels: str) -> None:
+        found = counted(self.node, name, amount, labels)
+        if (call := CURRENT.get(None)) is None:
+            raise StreamsError(
+                f'"{self.node}" counts outside of process: count before that returns'
+            )
+        call.counted.append(found)
 
 
 class RunningAsync(RunningNode):

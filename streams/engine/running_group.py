@@ -235,7 +235,7 @@ class RunningGroup:
         running = RunningAsync(node.name, processor, self._loop, wake, children, limit, mark)
         self.asynchronous.append(running)
         with nothing_escapes():
-            running.init(AsyncContext(self._task.application_id, self._task.task_id))
+            running.init(AsyncContext(self._task.application_id, self._task.task_id, running.name))
         return running
 
     @staticmethod

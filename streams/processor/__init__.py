@@ -217,6 +217,13 @@ class AsyncProcessorContext(Protocol):
     def task_id(self) -> str:
         """The task, such as `Enrich_0`: the node group and the partition."""
 
+    def count(self, name: str, amount: float = 1, /, **labels: str) -> None:
+        """Add to a counter of your own; see `ProcessorContext.count`.
+
+        It counts with the results of the call of `process` that it is called from. Raises
+        `StreamsError` outside of such a call.
+        """
+
 
 class AsyncProcessor(Generic[KIn, VIn, KOut, VOut]):
     """Processes many records at a time, each in a coroutine, for work that is mostly waiting.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from math import inf, nan
 from sys import float_info
 from typing import Any, cast
@@ -10,12 +11,15 @@ import numpy as np
 import pytest
 
 from kafka_pipeline import (
+    AsyncProcessor,
+    AsyncProcessorContext,
     Batch,
     BatchProcessor,
     Processor,
     ProcessorContext,
     PunctuationType,
     Record,
+    StreamsError,
     TopologyBuilder,
     serdes,
     stores,
@@ -61,6 +65,39 @@ class Sums(BatchProcessor):
 
 def test_records_of_a_batch_that_is_halved_count_once() -> None:
     assert counting(b"1", b"2", b"200", b"3", process=Sums) == {UserCounter("cents"): 6}
+
+
+class Calling(AsyncProcessor):
+    async def process(self, record: Record) -> Record:
+        async def call(amount: int) -> None:
+            await asyncio.sleep(0)
+            self.context.count("cents", amount)
+
+        await asyncio.gather(call(int(record.value)), call(1))
+        if record.value == b"200":
+            raise ValueError("too much")
+        return record
+
+
+def test_counts_of_calls_are_taken_back_with_their_records() -> None:
+    builder = TopologyBuilder().add_source("source", "in")
+    builder.add_processor("call", Calling, "source").add_sink("sink", "out", "call")
+    with TopologyTestDriver(builder, settings={"source": SKIP}) as driver:
+        source = driver.create_input_topic("in")
+        for value in (b"10", b"200", b"30"):
+            source.pipe_input(b"k", value)
+        assert driver.counted("cents") == 42
+
+
+def test_nothing_is_counted_outside_of_calls() -> None:
+    class Early(Calling):
+        async def init(self, context: AsyncProcessorContext) -> None:
+            context.count("early")
+
+    builder = TopologyBuilder().add_source("source", "in")
+    builder.add_processor("call", Early, "source").add_sink("sink", "out", "call")
+    with pytest.raises(StreamsError, match="counts outside of process"):
+        TopologyTestDriver(builder)
 
 
 def test_counters_are_not_sent() -> None:
