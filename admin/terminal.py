@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 
@@ -37,6 +38,16 @@ def show(content: RenderableType) -> None:
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
     # Without cropping: the terminal wraps lines that are too long.
     Console(width=width).print(Harmless(content), crop=False)
+
+
+def say(line: str) -> None:
+    """Print a line about progress on stderr, apart from results."""
+    typer.echo(line, err=True)
+
+
+def show_json(content: object) -> None:
+    """Print something as JSON, for programs."""
+    typer.echo(json.dumps(content, indent=2))
 
 
 def last_words(output: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -15,7 +14,7 @@ from kafka_pipeline.admin.acls.formats import kafka_acls, strimzi, terraform
 from kafka_pipeline.admin.acls.rights import Acl, Role, acls_of, rehearsal_acls
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
-from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.admin.terminal import show, show_json
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.process.cli import run_command
@@ -93,7 +92,7 @@ def acls(
             assert cluster is not None
             typer.echo(strimzi(found, given, cluster))
         case None if as_json:
-            typer.echo(_as_json(found, given))
+            show_json(_as_json(found, given))
         case None:
             show(_as_table(found, given))
 
@@ -115,8 +114,8 @@ def _say_what_is_left_out(pipeline: Pipeline) -> None:
             )
 
 
-def _as_json(acls: Sequence[Acl], users: Mapping[Role, str]) -> str:
-    rows = [
+def _as_json(acls: Sequence[Acl], users: Mapping[Role, str]) -> list[dict[str, object]]:
+    return [
         {
             "role": acl.role,
             "user": users[acl.role],
@@ -127,7 +126,6 @@ def _as_json(acls: Sequence[Acl], users: Mapping[Role, str]) -> str:
         }
         for acl in acls
     ]
-    return json.dumps(rows, indent=2)
 
 
 def _as_table(acls: Sequence[Acl], users: Mapping[Role, str]) -> Table:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
+from kafka_pipeline.admin.arguments import ConfigPath, DryRun, PipelinePath
 from kafka_pipeline.admin.commands.apply_rebuild import apply_and_rebuild
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.plans import overview
@@ -19,7 +19,7 @@ from kafka_pipeline.admin.precautions import (
     make_savepoint,
     state_changes,
 )
-from kafka_pipeline.admin.terminal import require_consent, show
+from kafka_pipeline.admin.terminal import require_consent, say, show
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
@@ -43,7 +43,6 @@ from kafka_pipeline.deployment.kept_state import KeptState
 from kafka_pipeline.deployment.plan import Plan, processors_with_state
 from kafka_pipeline.operations.following import follow
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, whatever is taken away.")]
 Wait = Annotated[
     bool, typer.Option("--wait/--no-wait", help="Whether to wait until all tasks run.")
@@ -280,7 +279,7 @@ def _change_at_rest(
     """
     from kafka_pipeline.operations.savepoints.change_at_rest import ChangeAtRest  # starts slowly
 
-    change = ChangeAtRest(config, admin, folder, lambda line: typer.echo(line, err=True))
+    change = ChangeAtRest(config, admin, folder, say)
     # What waits in arcs that are taken away, or get other records, is processed first. So is what
     # waits for tables, which know rows by the topic that they came from.
     drains = bool(found.arcs) or _moves_tables(change.before, proposal.pipeline)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import typer
 from rich.console import Console
 
+from kafka_pipeline.admin.arguments import time_of
 from kafka_pipeline.admin.plans import overview
 from kafka_pipeline.admin.precautions import REST_TIMEOUT_S
-from kafka_pipeline.admin.terminal import require_consent, show
+from kafka_pipeline.admin.terminal import require_consent, say, show
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.deploy import Proposal, look_at, require_usable_state
 from kafka_pipeline.deployment.job import connected
 from kafka_pipeline.deployment.kept_state import KeptState
 from kafka_pipeline.deployment.plan import processors_with_state
 from kafka_pipeline.operations.following import follow
-from kafka_pipeline.operations.times import parse_time
 
 
 def apply_and_rebuild(
@@ -52,8 +51,8 @@ def apply_and_rebuild(
         folder,
         Proposal(complete, text),
         entry,
-        None if since is None else _milliseconds(since),
-        lambda line: typer.echo(line, err=True),
+        None if since is None else time_of("--from", since),
+        say,
     )
     for line in rebuild.lines():
         typer.echo(line)
@@ -70,10 +69,3 @@ def apply_and_rebuild(
         follow(config, admin, number, timeout_s, typer.echo)
     else:
         typer.echo(f"version {number} is the pipeline of the job")
-
-
-def _milliseconds(text: str) -> int:
-    try:
-        return parse_time(text)
-    except ValueError as error:
-        raise ConfigError(f"--from: {error}") from error

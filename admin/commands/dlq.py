@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import Annotated
 
@@ -10,8 +9,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from kafka_pipeline.admin.arguments import AsJson, ConfigPath, Yes
-from kafka_pipeline.admin.terminal import require_consent, show
+from kafka_pipeline.admin.arguments import AsJson, ConfigPath, DryRun, Yes
+from kafka_pipeline.admin.terminal import require_consent, show, show_json
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError, shorten
 from kafka_pipeline.common.printable import LAYOUT, printable
@@ -27,7 +26,6 @@ _LONGEST_REASON = 120
 dlq_app = typer.Typer(
     help="Look at dead letters, and deal with them.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
 )
 
 Ids = Annotated[
@@ -44,7 +42,6 @@ Since = Annotated[
     str, typer.Option(metavar="TIME", help="Only records from this time on, in ISO 8601.")
 ]
 Until = Annotated[str, typer.Option(metavar="TIME", help="Only records before this time.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say which ones are meant.")]
 
 
 @dlq_app.command("list")
@@ -68,7 +65,7 @@ def list_letters(
     wanted = _wanted(ids, processors, reason, since, until)
     found = DeadLetterTopics(load_config(config)).find(wanted, handled=every)
     if as_json:
-        typer.echo(json.dumps([letter.to_json() for letter in found], indent=2))
+        show_json([letter.to_json() for letter in found])
     else:
         show(_table(found))
 
@@ -82,7 +79,7 @@ def show_letter(config: ConfigPath, id_: Annotated[str, typer.Argument(metavar="
     """
     wanted = _wanted([id_], None, "", "", "")
     (letter,) = DeadLetterTopics(load_config(config)).find(wanted, handled=True)
-    typer.echo(json.dumps(letter.to_json(), indent=2))
+    show_json(letter.to_json())
 
 
 @dlq_app.command("redrive")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.arguments import ConfigPath, DryRun
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.config.config_keys import TM_NUMBER
 from kafka_pipeline.common.process.cli import run_command
@@ -22,7 +22,7 @@ def grow(
             min=TM_NUMBER.low, max=TM_NUMBER.high, metavar="N", help="How many; ids are 0 to N - 1."
         ),
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Let so many TaskManagers take part in the job, without a restart of any daemon.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.arguments import ConfigPath, DryRun
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.deployment import wishes
@@ -20,7 +20,6 @@ Ids = Annotated[
         metavar="[ID]...", help="Ids of processors, or tasks such as Counter_0; all by default."
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 
 
 @run_command

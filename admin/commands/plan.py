@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
-import typer
 from rich.console import Group
 from rich.text import Text
 
@@ -12,7 +9,7 @@ from kafka_pipeline.admin.arguments import AsJson, ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.plans import overview
 from kafka_pipeline.admin.registry_questions import RegistryQuestions
-from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.admin.terminal import show, show_json
 from kafka_pipeline.common.cluster.code_versions import code_changes
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.deployment.deploy import look_at
@@ -46,7 +43,7 @@ def plan(
     if as_json:
         current = deployment.current.number if deployment.current else None
         changed = {"code_changed": [each.to_json() for each in code]}
-        typer.echo(json.dumps({"version": current, **found.to_json(), **changed}, indent=2))
+        show_json({"version": current, **found.to_json(), **changed})
         return
     show(overview(found, deployment.current))
     if code:

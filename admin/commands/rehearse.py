@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kafka_pipeline.admin.arguments import AsJson, ConfigPath
+from kafka_pipeline.admin.arguments import AsJson, ConfigPath, duration_of
 from kafka_pipeline.admin.rehearsal.tables import report_view
 from kafka_pipeline.admin.signals import Interrupted, Signals
-from kafka_pipeline.admin.terminal import show
-from kafka_pipeline.common.config import durations
+from kafka_pipeline.admin.terminal import say, show, show_json
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.process.cli import run_command
@@ -20,7 +18,6 @@ from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.operations.rehearsal.report_json import Verdict
 from kafka_pipeline.operations.rehearsal.shadow import MOST_TASK_MANAGERS
 
-_UNITS = ("s", "min", "h", "d")
 _EXIT_CODES = {Verdict.EQUAL: 0, Verdict.DIFFERENT: 1, Verdict.NOTHING: 3}
 
 
@@ -62,12 +59,12 @@ def rehearse(
     """
     from kafka_pipeline.admin.rehearsal.run import Rehearsal, RehearsalOptions  # starts slowly
 
-    seconds = _seconds(duration)
+    seconds = duration_of("--for", duration) / 1000
     if (pipeline is None) is not only_discard:
         raise ConfigError("give a PIPELINE to rehearse, or --discard alone")
     live = load_config(config)
     signals = Signals()
-    rehearsal = Rehearsal(config, live, signals, lambda line: typer.echo(line, err=True))
+    rehearsal = Rehearsal(config, live, signals, say)
     with rehearsal.locked() as lock:
         if pipeline is None:
             typer.echo(f"deleted: {counted(len(rehearsal.discard()), 'topic')}")
@@ -78,7 +75,7 @@ def rehearse(
             report = rehearsal.run(pipeline, options, lock)
             with_values = live.log_record_values
             if as_json:
-                typer.echo(json.dumps(report.to_json(with_values=with_values), indent=2))
+                show_json(report.to_json(with_values=with_values))
             else:
                 show(report_view(report, with_values=with_values))
         except Interrupted as interruption:
@@ -86,10 +83,3 @@ def rehearse(
         finally:
             rehearsal.clean_up(keep=keep)
     raise SystemExit(_EXIT_CODES[report.verdict])
-
-
-def _seconds(text: str) -> float:
-    found = durations.parsed(text, _UNITS, 1)
-    if found is None:
-        raise ConfigError(f'--for "{text}" is not a time: it must look like 30 s, 10 min or 2 h')
-    return found / 1000

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kafka_pipeline.admin.arguments import ConfigPath, Yes
-from kafka_pipeline.admin.terminal import require_consent, show
+from kafka_pipeline.admin.arguments import ConfigPath, DryRun, RestTimeout, Yes
+from kafka_pipeline.admin.terminal import require_consent, say, show
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.config.config_keys import PARALLELISM
 from kafka_pipeline.common.process.cli import run_command
@@ -42,15 +42,8 @@ def rescale(
             file_okay=False,
         ),
     ] = None,
-    timeout_s: Annotated[
-        float,
-        typer.Option(
-            "--timeout", metavar="SECONDS", min=0, help="How long to wait for tasks to stop."
-        ),
-    ] = 300,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be done.")
-    ] = False,
+    timeout_s: RestTimeout = 300,
+    dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
     """Give a job another parallelism: drain it, make a savepoint, and restore that by key.
@@ -69,7 +62,7 @@ def rescale(
     name = f"rescale-{settings.job_name or 'job'}-to-{parallelism}"
     folder = savepoint or settings.savepoint_dir / name
     admin = connected(settings)
-    change = ChangeAtRest(settings, admin, folder, _say)
+    change = ChangeAtRest(settings, admin, folder, say)
     found = Rescale(admin, change, parallelism, by_key or ())
     show(found.table())
     if dry_run:
@@ -79,7 +72,3 @@ def rescale(
     typer.echo(f"done: version {number} is the pipeline of the job")
     if settings.parallelism != parallelism:
         typer.echo(f"set parallelism to {parallelism} in {config}: it says {settings.parallelism}")
-
-
-def _say(line: str) -> None:
-    typer.echo(line, err=True)

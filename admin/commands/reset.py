@@ -9,19 +9,15 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from kafka_pipeline.admin.arguments import ConfigPath, Yes
+from kafka_pipeline.admin.arguments import ConfigPath, DryRun, Yes, duration_of, time_of
 from kafka_pipeline.admin.terminal import require_consent, show
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.config import durations
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted, one_of
 from kafka_pipeline.operations.reset import Inputs, Reset, Shift, Target
 from kafka_pipeline.operations.starts import AtOffset, AtTime, Earliest, Latest
-from kafka_pipeline.operations.times import parse_time
-
-_UNITS = ("s", "min", "h", "d")
 
 
 class State(StrEnum):
@@ -63,9 +59,7 @@ def reset(
     partitions: Annotated[
         list[int] | None, typer.Option("--partition", min=0, metavar="N", help="Only this one.")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would change.")
-    ] = False,
+    dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
     """Set the committed offsets of processors, for all their inputs, while they are paused.
@@ -76,13 +70,14 @@ def reset(
     Exit codes: 0 done, 1 the answer was no, 2 wrong arguments or tasks that run, 3 Kafka is not
     there.
     """
+    before_ms = wall_clock_ms() - duration_of("--by-duration", by_duration) if by_duration else 0
     target = _target(
         {
             "--to-earliest": Earliest() if to_earliest else None,
             "--to-latest": Latest() if to_latest else None,
             "--to-offset": None if to_offset is None else AtOffset(to_offset),
-            "--to-datetime": AtTime(_time(to_datetime)) if to_datetime else None,
-            "--by-duration": _before_now(by_duration) if by_duration else None,
+            "--to-datetime": AtTime(time_of("--to-datetime", to_datetime)) if to_datetime else None,
+            "--by-duration": AtTime(before_ms) if by_duration else None,
             "--shift-by": None if shift_by is None else Shift(shift_by),
         }
     )
@@ -118,20 +113,6 @@ def _clears(found: Reset, state: State | None, inputs: Inputs) -> bool:
     if state is State.CLEAR and not inputs.are_all:
         raise ConfigError("--state clear is about all inputs: leave --topic and --partition out")
     return state is State.CLEAR
-
-
-def _time(text: str) -> int:
-    try:
-        return parse_time(text)
-    except ValueError as error:
-        raise ConfigError(f"--to-datetime: {error}") from error
-
-
-def _before_now(text: str) -> AtTime:
-    found = durations.parsed(text, _UNITS, 1)
-    if found is None:
-        raise ConfigError(f'--by-duration must be a time such as "30 min" or "12 h", not "{text}"')
-    return AtTime(wall_clock_ms() - found)
 
 
 def _table(found: Reset) -> Table:

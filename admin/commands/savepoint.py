@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,10 +10,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from kafka_pipeline.admin.arguments import AsJson, ConfigPath, Yes
+from kafka_pipeline.admin.arguments import AsJson, ConfigPath, DryRun, RestTimeout, Yes
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.signals import orderly_end
-from kafka_pipeline.admin.terminal import require_consent, show
+from kafka_pipeline.admin.terminal import require_consent, say, show, show_json
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.process.cli import run_command
@@ -35,16 +34,10 @@ if TYPE_CHECKING:
 savepoint_app = typer.Typer(
     help="Keep all that a job knows in files, and bring it back.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
 )
 
 Folder = Annotated[
     Path, typer.Argument(metavar="SAVEPOINT", help="The savepoint's folder.", file_okay=False)
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
-Timeout = Annotated[
-    float,
-    typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait for tasks to stop."),
 ]
 SourcesOption = Annotated[
     Sources | None,
@@ -63,7 +56,7 @@ def create(
     drain: Annotated[
         bool, typer.Option("--drain", help="Process first what is on its way between processors.")
     ] = False,
-    timeout_s: Timeout = 300,
+    timeout_s: RestTimeout = 300,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -78,14 +71,14 @@ def create(
     from kafka_pipeline.operations.savepoints.create import Creation  # starts slowly
 
     settings = load_config(config)
-    creation = Creation(settings, connected(settings), folder, _say)
+    creation = Creation(settings, connected(settings), folder, say)
     if dry_run:
         typer.echo(f"{folder}: version {creation.version.number} of the job would be saved")
         return
     with orderly_end():  # SIGTERM must not leave the job stopped
         manifest = creation.carry_out(drains=drain, timeout_s=timeout_s)
     if as_json:
-        typer.echo(json.dumps(_summary(folder, manifest), indent=2))
+        show_json(_summary(folder, manifest))
         return
     state, waiting = manifest.records()
     typer.echo(
@@ -112,7 +105,7 @@ def list_savepoints(
     found = {path: read_manifest(path) for path in folder.iterdir() if is_savepoint(path)}
     rows = sorted(found.items(), key=lambda each: each[1].made_at_ms)
     if as_json:
-        typer.echo(json.dumps([_summary(*row) for row in rows], indent=2))
+        show_json([_summary(*row) for row in rows])
         return
     table = Table("savepoint", "job", "made at", "by", "version", "state", "waited", "bytes")
     for path, manifest in rows:
@@ -136,7 +129,7 @@ def restore(
     config: ConfigPath,
     folder: Folder,
     sources: SourcesOption = None,
-    timeout_s: Timeout = 300,
+    timeout_s: RestTimeout = 300,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
@@ -171,7 +164,7 @@ def fork(
         bool, typer.Option("--same-sinks", help="Let both jobs write to the same sinks.")
     ] = False,
     sources: SourcesOption = None,
-    timeout_s: Timeout = 300,
+    timeout_s: RestTimeout = 300,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
@@ -222,7 +215,7 @@ def _carry_out(found: Restore, timeout_s: float, *, dry_run: bool, yes: bool) ->
     if dry_run:
         return
     require_consent("Replace the state of the job?", yes=yes)
-    number = found.carry_out(timeout_s, _say)
+    number = found.carry_out(timeout_s, say)
     typer.echo(f"done: version {number} is the pipeline of the job")
 
 
@@ -240,7 +233,3 @@ def _summary(folder: Path, manifest: Manifest) -> dict[str, object]:
         "waiting_records": waiting,
         "bytes": manifest.size_bytes,
     }
-
-
-def _say(line: str) -> None:
-    typer.echo(line, err=True)

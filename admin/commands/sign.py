@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from kafka_pipeline.admin.arguments import ConfigPath, Yes
+from kafka_pipeline.admin.arguments import ConfigPath, DryRun, Yes
 from kafka_pipeline.admin.terminal import require_consent
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.process.cli import run_command
@@ -16,7 +14,7 @@ from kafka_pipeline.operations.sign import found_to_sign
 @run_command
 def sign(
     config: ConfigPath,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is there.")] = False,
+    dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
     """Sign what the job is to run with the first key of control_key_file.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -12,21 +11,20 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from kafka_pipeline.admin.arguments import AsJson, ConfigPath
-from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.admin.arguments import AsJson, ConfigPath, time_of
+from kafka_pipeline.admin.terminal import show, show_json
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 from kafka_pipeline.operations.state import StateClient, StoreInfo, shown
-from kafka_pipeline.operations.times import parse_time, shown_time
+from kafka_pipeline.operations.times import shown_time
 
 _LONGEST = 100
 
 state_app = typer.Typer(
     help="Look up the state of a running job: what its tasks have committed.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
 )
 
 Processor = Annotated[str, typer.Argument(metavar="PROCESSOR", help="Id of the processor.")]
@@ -49,7 +47,7 @@ def list_stores(config: ConfigPath, as_json: AsJson = False) -> None:
     with _client(config) as client:
         found = client.listed()
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        show_json(found)
         return
     table = Table("processor", "store", "type", "keys", "values", "partition", "TaskManager")
     for row in found:
@@ -103,7 +101,7 @@ def get_entry(
     if (key is None) == (not key_hex):
         raise ConfigError("give a KEY, or --key-hex")
     times = {
-        name: _time(option, text)
+        name: max(time_of(option, text), 0)
         for name, option, text in (
             ("from_ms", "--from", from_),
             ("to_ms", "--to", to),
@@ -116,7 +114,7 @@ def get_entry(
         data = wanted.key(key) if key is not None else _hex("--key-hex", key_hex)
         found = client.get(wanted, data, partition, {**times, "limit": limit})
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        show_json(found)
     else:
         _print(wanted, [found])
         if found["more"]:
@@ -159,7 +157,7 @@ def scan(
         pages = client.scan(wanted, partitions, query, limit)
         if as_json:
             rows = [{"partition": p["partition"], **row} for p in pages for row in p["entries"]]
-            typer.echo(json.dumps(rows, indent=2))
+            show_json(rows)
         else:
             _print(wanted, pages)
 
@@ -210,13 +208,6 @@ def _when(row: dict[str, Any]) -> str:
 
 def _lag(row: dict[str, Any]) -> str:
     return "unknown" if row["lag"] is None else f"{row['lag']:,}"
-
-
-def _time(option: str, text: str) -> int:
-    try:
-        return max(parse_time(text), 0)
-    except ValueError as error:
-        raise ConfigError(f"{option}: {error}") from error
 
 
 def _hex(option: str, text: str) -> bytes:

@@ -18,7 +18,6 @@ from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 table_app = typer.Typer(
     help="Take care of the tables that processors write.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
 )
 
 

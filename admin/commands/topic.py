@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath, Yes
+from kafka_pipeline.admin.arguments import ConfigPath, DryRun, PipelinePath, Yes
 from kafka_pipeline.admin.files import load_files
-from kafka_pipeline.admin.terminal import require_consent
+from kafka_pipeline.admin.terminal import require_consent, show_json
 from kafka_pipeline.common import json_text
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.config.config_keys import PARALLELISM, REPLICATION_FACTOR
@@ -30,7 +29,6 @@ from kafka_pipeline.streams.pipeline.kinds.command_serdes import command_serde
 topic_app = typer.Typer(
     help="Make and change topics, read their records, and write some.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
 )
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
@@ -49,7 +47,6 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="NAME=VALUE", help="A setting of Kafka, by Kafka's name."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 
 
 @topic_app.command()
@@ -190,7 +187,7 @@ def schema(
     """
     settings, loaded = load_files(config, pipeline)
     found = ResultSchema(settings, loaded, topic)
-    typer.echo(json.dumps(found.schema, indent=2))
+    show_json(found.schema)
     if register:
         id_ = found.register()
         typer.echo(f'registered in subject "{found.subject}" with id {id_}', err=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from kafka_pipeline.admin.arguments import AsJson, ConfigPath
-from kafka_pipeline.admin.terminal import require_consent, show
+from kafka_pipeline.admin.arguments import AsJson, ConfigPath, Yes
+from kafka_pipeline.admin.terminal import require_consent, show, show_json
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.errors import ConfigError
@@ -39,7 +38,7 @@ def topics(
             help="All that the job has, of all versions. To delete it, stop all daemons first.",
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before deleting.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """List the topics of the job that exist, with their numbers of partitions.
@@ -72,7 +71,7 @@ def topics(
             {"topic": name, "kind": kind, "partitions": existing[name]}
             for name, kind in listed.items()
         ]
-        typer.echo(json.dumps(rows, indent=2))
+        show_json(rows)
     else:
         table = Table("topic", "kind", "partitions")
         for name, kind in listed.items():

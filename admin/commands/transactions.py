@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from kafka_pipeline.admin.arguments import AsJson, ConfigPath, Yes
+from kafka_pipeline.admin.arguments import AsJson, ConfigPath, DryRun, Yes
 from kafka_pipeline.admin.tables import duration
-from kafka_pipeline.admin.terminal import require_consent, show
+from kafka_pipeline.admin.terminal import require_consent, show, show_json
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
@@ -29,7 +28,6 @@ from kafka_pipeline.operations.transactions import (
 transactions_app = typer.Typer(
     help="Look at transactions that stay open, and abort those that tasks have left.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
 )
 
 _AFTER_ABORT_S = 2.0
@@ -58,7 +56,7 @@ def list_open(
     settings = load_config(config)
     found = JobTransactions(settings).open(watch_s, also_short=with_short)
     if as_json:
-        typer.echo(json.dumps({"open": [each.to_json() for each in found]}, indent=2))
+        show_json({"open": [each.to_json() for each in found]})
     elif found:
         show(_table(found, settings))
     else:
@@ -77,7 +75,7 @@ def abort(
     force: Annotated[
         bool, typer.Option("--force", help="Also tasks that run: they start again.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which are meant.")] = False,
+    dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
     """Abort what tasks of the job have left open, by fencing their transactional ids.

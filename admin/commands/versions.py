@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated
 
@@ -11,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath
-from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.admin.terminal import show, show_json
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.printable import LAYOUT, printable
@@ -44,7 +43,7 @@ def versions(
         found = deployment.version(text).text
         typer.echo(printable(found, LAYOUT) if sys.stdout.isatty() else found, nl=False)
     elif as_json:
-        typer.echo(json.dumps(_as_json(deployment), indent=2))
+        show_json(_as_json(deployment))
     else:
         show(_table(deployment))
 

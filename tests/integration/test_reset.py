@@ -151,7 +151,7 @@ def test_a_reset_that_was_killed_is_repeated(counted: Counted) -> None:
         (["Counter"], 'give one of "--to-earliest", "--to-latest", "--to-offset"'),
         (["Counter", "--to-latest", "--to-offset", "5"], "give one of"),
         (["Counter", "--to-datetime", "now"], '--to-datetime: "now" is not a time'),
-        (["Counter", "--by-duration", "1 year"], "--by-duration must be a time such as"),
+        (["Counter", "--by-duration", "1 year"], '--by-duration: "1 year" is not a time such as'),
         (["Counter", "--to-latest"], "Counter_0 runs: pause it first (`pipeline pause`), or stop"),
     ],
 )
