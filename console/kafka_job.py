@@ -43,7 +43,6 @@ class KafkaJob:
         self._latest = LatestLetters(config)
 
     def ask(self, what: Ask, processors: Sequence[str], *, dry_run: bool) -> dict[str, Any]:
-        """See `Job`."""
         admin = connected(self._config)
         deployment = read_deployment(self._config, admin)
         # "Resume all" would give a savepoint up: only the command does that, and says so.
@@ -71,7 +70,6 @@ class KafkaJob:
         return {"count": carry_out(wanted)}
 
     def letters(self) -> LetterList:
-        """See `Job`."""
         return self._latest.read()
 
     def letter(self, id_: LetterId) -> DeadLetter:
@@ -85,7 +83,6 @@ class KafkaJob:
         return letter_with_text(self._config, current.pipeline, found)
 
     def rehearsal(self) -> Published | None:
-        """See `Job`."""
         return read_publication(self._config, connected(self._config))
 
     def records(self, query: RecordQuery) -> dict[str, Any]:

@@ -117,7 +117,7 @@ class Clients(Protocol):
 
 
 class KafkaClients:
-    """Creates clients for a real cluster."""
+    """`Clients` for a real cluster."""
 
     def __init__(self, config: Config, admin: Admin) -> None:
         self._config = config
@@ -126,16 +126,13 @@ class KafkaClients:
 
     @property
     def brokers(self) -> Admin:
-        """See `Clients.brokers`."""
         return self._admin
 
     def new_brokers(self) -> Admin:
-        """See `Clients.new_brokers`."""
         with _repeated_without_client():
             return Admin(self._config)
 
     def reader(self, group: str, *, is_watched: bool = False) -> PartitionReader:
-        """See `Clients.reader`."""
         with _repeated_without_client():
             return PartitionReader(self._config, group, self._admin if is_watched else None)
 
@@ -145,7 +142,6 @@ class KafkaClients:
         size_limits: Mapping[str, int],
         arcs: Mapping[str, int] = {},
     ) -> TaskProducer:
-        """See `Clients.producer`."""
         with _repeated_without_client():
             return TaskProducer(self._config, transactional_id, size_limits, self._threads, arcs)
 

@@ -120,7 +120,6 @@ class TaskMark:
         last: int = 0,
         thread: int = 0,
     ) -> None:
-        """See `CallMark.set`."""
         if topic != self._topic:
             self._topic = topic
             self._write(self._at + _TOPIC_AT, topic)
@@ -130,7 +129,6 @@ class TaskMark:
         )
 
     def clear(self) -> None:
-        """See `CallMark.clear`."""
         if self._marks.is_in_fork:
             sys.stderr.write(_FORKED)
             sys.stderr.flush()

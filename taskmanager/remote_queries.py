@@ -31,7 +31,7 @@ from kafka_pipeline.taskmanager.query_channel import ask, send_at_once
 
 
 class RemoteQueries:
-    """The worker's side of `QueryServer`."""
+    """`Queries` on the driver: the worker's side of `QueryServer`."""
 
     def __init__(
         self,
@@ -51,19 +51,15 @@ class RemoteQueries:
         return RemoteQueries(self._address, self._authkey, meanwhile)
 
     def open(self, spec: QuerySpec) -> RemoteQuery:
-        """See `Queries`."""
         return RemoteQuery(*self._opened({"open": spec.to_json()}))
 
     def open_aggregation(self, spec: QuerySpec) -> RemoteAggregation:
-        """See `Queries`."""
         return RemoteAggregation(*self._opened({"groups": spec.to_json()}))
 
     def open_join(self, spec: QuerySpec) -> RemoteJoin:
-        """See `Queries`."""
         return RemoteJoin(*self._opened({"join": spec.to_json()}))
 
     def open_over(self, spec: QuerySpec) -> RemoteOver:
-        """See `Queries`."""
         return RemoteOver(*self._opened({"over": spec.to_json()}))
 
     def expanded(self, value: Any, what: str) -> Any:
@@ -90,7 +86,7 @@ class RemoteQueries:
 
 
 class _Remote(PreparedCalls):
-    """A query that the driver plans; see `PreparedCalls`."""
+    """A `SparkQuery`, or another `Prepared`, that the driver plans; see `PreparedCalls`."""
 
     def __init__(self, connection: Connection, answer: Mapping[str, Any]) -> None:
         """Take a connection of its own, and the answer to the request that opened it."""
@@ -105,11 +101,9 @@ class _Remote(PreparedCalls):
 
     @property
     def known_plans(self) -> Plans:
-        """See `PreparedCalls`."""
         return self._plans
 
     def newest_plans(self) -> Plans:
-        """See `PreparedCalls`."""
         if not self._is_fixed:
             answer, _ = ask(self._connection, {"do": "plans"})
             if answer:
@@ -117,7 +111,6 @@ class _Remote(PreparedCalls):
         return self._plans
 
     def replace(self, name: str, rows: pa.Table) -> None:
-        """See `SparkQuery.replace`."""
         ask(self._connection, {"do": "replace", "table": name}, write(rows))
 
     def close(self) -> None:

@@ -71,14 +71,12 @@ class KafkaOutputTopics:
         self._rechecked_s: dict[str, float] = {}
 
     def num_partitions(self, topic: str) -> int:
-        """See `kafka_pipeline.streams.engine.outputs.OutputTopics.num_partitions`."""
         count = self._partitions.get(topic)
         if count is None:
             count = self._partitions[topic] = self._producer.num_partitions(topic)
         return count
 
     def limits(self, topic: str) -> TopicLimits:
-        """See `kafka_pipeline.streams.engine.outputs.OutputTopics.limits`."""
         if topic not in self._limits:
             found = self._brokers.topic_limits([topic])[topic]
             self._producer.learn_size_limit(topic, found.size_bytes)
@@ -86,7 +84,6 @@ class KafkaOutputTopics:
         return replace(self._limits[topic], size_bytes=self._producer.size_limit(topic))
 
     def recheck_limits(self, topic: str) -> None:
-        """See `kafka_pipeline.streams.engine.outputs.OutputTopics.recheck_limits`."""
         now_s = time.monotonic()
         if now_s - self._rechecked_s.get(topic, float("-inf")) < RECHECK_INTERVAL_S:
             return
@@ -183,12 +180,10 @@ class Task(RunningTask):
 
     @property
     def has_records(self) -> bool:
-        """Whether records are waiting for a turn."""
         return any(map(self._waiting, self.partitions)) or self._nodes.is_accumulating
 
     @property
     def has_calls(self) -> bool:
-        """Whether calls of an `AsyncProcessor` are in flight; `wake` is called as each returns."""
         return self._nodes.has_calls
 
     @property
@@ -203,7 +198,6 @@ class Task(RunningTask):
 
     @property
     def call(self) -> UserCall | None:
-        """The call of user code that is in progress."""
         return self._closing or self._nodes.call
 
     @property
@@ -216,7 +210,6 @@ class Task(RunningTask):
         return EventTime(time_ms, newest_ms)
 
     def reached_end(self, partition: Partition, offset: int) -> None:
-        """Record that the partition had no records at `offset` or later."""
         super().reached_end(partition, offset)
         # Committed offsets do not step over the markers of transactions.
         watch, task = self._context.lag_watch, self._replica.task
@@ -229,12 +222,10 @@ class Task(RunningTask):
         return NonRetriableError(str(error))
 
     def is_full(self, partition: Partition) -> bool:
-        """Whether so many of a partition's records are waiting that no more should be fetched."""
         waiting = self._waiting(partition)
         return waiting >= self._full or (waiting > 0 and self._bytes[partition] >= BUFFERED_BYTES)
 
     def is_overfull(self, partition: Partition) -> bool:
-        """Whether so many of a partition's records are waiting that it must be paused."""
         waiting, size = self._waiting(partition), self._bytes[partition]
         return waiting >= self._overfull or (waiting > 0 and size >= _OVERFULL * BUFFERED_BYTES)
 
@@ -246,7 +237,6 @@ class Task(RunningTask):
 
     @property
     def is_time_due(self) -> bool:
-        """Whether a turn could advance event time, even if no record is waiting."""
         return self._nodes.is_time_due(self._ends_taken_in())
 
     @property
@@ -276,7 +266,6 @@ class Task(RunningTask):
         self._producer.require_connected()
 
     def wake_in_ms(self) -> int | None:
-        """Return after how many ms a turn has work even without new records; `None` if never."""
         return self._nodes.wake_in_ms(_monotonic_ms())
 
     # One at a time
@@ -325,14 +314,12 @@ class Task(RunningTask):
 
     @property
     def has_uncommitted(self) -> bool:
-        """Whether there is work since the last commit that can be committed now."""
         has_sent = self._opened_at_s is not None
         has_changed = self.stores.have_changed and self._nodes.is_committable
         return has_sent or self._nodes.has_uncommitted or has_changed
 
     @property
     def transaction_age_s(self) -> float:
-        """Seconds since the open transaction began; 0 without one."""
         return 0.0 if self._opened_at_s is None else time.monotonic() - self._opened_at_s
 
     def commit(self) -> None:
@@ -359,7 +346,6 @@ class Task(RunningTask):
         self._commit()
 
     def close(self) -> None:
-        """Close the processors, the clients and the stores, without a commit."""
         self._closing = UserCall("`close`", time.monotonic())
         try:
             with log_context(self._replica.task):
@@ -378,7 +364,6 @@ class Task(RunningTask):
         self.stores.close()
 
     def abandon(self) -> None:
-        """Close the clients; leave the rest to a call of user code that does not return."""
         self._opened_at_s = None
         self._context.time_watch.forget(self._replica.task, self._input_time)
         self._context.global_stores.release(self._replica.task)

@@ -166,7 +166,6 @@ class ProcessorStart(TaskStart):
     """The start of a task that processes records."""
 
     def run(self) -> Task:
-        """See `TaskStart.run`."""
         began_s = time.monotonic()
         replica, clients = self._replica, self._context.clients
         self._require_no_verdict()

@@ -59,17 +59,15 @@ class Values(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HostValues:
-    """Reads all variables, and all files; relative paths are relative to `folder`."""
+    """`Values` with all variables and all files; relative paths are relative to `folder`."""
 
     environment: Mapping[str, str]
     folder: Path
 
     def variable(self, name: str) -> str | None:
-        """See `Values`."""
         return self.environment.get(name)
 
     def file(self, path: str) -> str:
-        """See `Values`."""
         try:
             return read_secret_file(self.folder / path)
         except SecretFileError as error:

@@ -58,18 +58,15 @@ class Number(ConfigKey):
     default: int | None = None
 
     def schema(self) -> Schema:
-        """See `ConfigKey`."""
         high = {} if self.high is None else {"maximum": self.high}
         return {"type": "integer", "minimum": self.low, **high}
 
     @property
     def kind(self) -> str:
-        """See `ConfigKey`."""
         return f"number from {self.low}" + ("" if self.high is None else f" to {self.high}")
 
     @property
     def default_text(self) -> str:
-        """See `ConfigKey`."""
         return "" if self.default is None else str(self.default)
 
 
@@ -81,17 +78,14 @@ class Text(ConfigKey):
     pattern: str = FILLED
 
     def schema(self) -> Schema:
-        """See `ConfigKey`."""
         return {"type": "string", "pattern": self.pattern}
 
     @property
     def kind(self) -> str:
-        """See `ConfigKey`."""
         return "string"
 
     @property
     def default_text(self) -> str:
-        """See `ConfigKey`."""
         return self.default or ""
 
 
@@ -103,12 +97,10 @@ class Duration(Text):
     units: Sequence[str] = durations.UNITS
 
     def schema(self) -> Schema:
-        """See `ConfigKey`."""
         return {"type": "string", "pattern": durations.pattern(self.units, self.low)}
 
     @property
     def kind(self) -> str:
-        """See `ConfigKey`."""
         return "time"
 
 
@@ -134,20 +126,17 @@ class Choice(ConfigKey, Generic[T]):
         return [f"{{{choice}}}" for choice in self.choices if PAIR in choice]
 
     def schema(self) -> Schema:
-        """See `ConfigKey`."""
         words: Schema = {"enum": self.words}
         pairs = [choice.split(PAIR) for choice in self.choices if PAIR in choice]
         return {"anyOf": [words, *(_pair_schema(*pair) for pair in pairs)]} if pairs else words
 
     @property
     def kind(self) -> str:
-        """See `ConfigKey`."""
         *others, last = (f"`{choice}`" for choice in (*self.words, *self.pairs))
         return self.says or " or ".join((*filter(None, [", ".join(others)]), last))
 
     @property
     def default_text(self) -> str:
-        """See `ConfigKey`."""
         return self.default or ""
 
 
@@ -158,17 +147,14 @@ class Flag(ConfigKey):
     default: bool
 
     def schema(self) -> Schema:
-        """See `ConfigKey`."""
         return {"type": "boolean"}
 
     @property
     def kind(self) -> str:
-        """See `ConfigKey`."""
         return "`true` or `false`"
 
     @property
     def default_text(self) -> str:
-        """See `ConfigKey`."""
         return str(self.default).lower()
 
 
@@ -180,18 +166,15 @@ class Texts(ConfigKey):
     default: Sequence[str] = ()
 
     def schema(self) -> Schema:
-        """See `ConfigKey`."""
         one: Schema = {"type": "string", "pattern": self.pattern}
         return {"anyOf": [one, {"type": "array", "items": one}]}
 
     @property
     def kind(self) -> str:
-        """See `ConfigKey`."""
         return "list of strings"
 
     @property
     def default_text(self) -> str:
-        """See `ConfigKey`."""
         return ", ".join(self.default)
 
 
@@ -202,12 +185,10 @@ class Section(ConfigKey):
     keys: Sequence[ConfigKey]
 
     def schema(self) -> Schema:
-        """See `ConfigKey`."""
         return map_schema(self.keys)
 
     @property
     def kind(self) -> str:
-        """See `ConfigKey`."""
         return "map"
 
 
@@ -223,12 +204,10 @@ class Free(ConfigKey):
     parts: Sequence[ConfigKey] = ()
 
     def schema(self) -> Schema:
-        """See `ConfigKey`."""
         return self.of
 
     @property
     def kind(self) -> str:
-        """See `ConfigKey`."""
         return self.says
 
 

@@ -45,7 +45,7 @@ class References(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HostReferences:
-    """The values on this host that its config.yaml allows: by default, none.
+    """`References` with the `Values` on this host that its config.yaml allows: by default, none.
 
     `place` is the name of this process in errors, such as "TaskManager 0 at host7", or "".
     """
@@ -55,21 +55,18 @@ class HostReferences:
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     def expanded(self, value: Any, what: str) -> Any:
-        """See `References`."""
         try:
             return expand_json(value, self, what)
         except ExpansionError as error:
             raise ConfigError(f"{self.place}: {error}" if self.place else str(error)) from None
 
     def variable(self, name: str) -> str | None:
-        """See `Values`."""
         problem = self.settings.problem(Reference(name))
         if problem:
             raise ExpansionError(problem)
         return self.environment.get(name)
 
     def file(self, path: str) -> str:
-        """See `Values`."""
         found = self.settings.allowed_file(path)
         if found is None:
             raise ExpansionError(self.settings.problem(Reference(file=path)))

@@ -40,7 +40,6 @@ class AvroJsonReader(AvroReader):
     _prepared = staticmethod(as_stored)
 
     def __call__(self, data: bytes) -> Any:
-        """See `AvroReader`."""
         value = super().__call__(data)
         return value.decode("latin-1") if isinstance(value, bytes) else value
 
@@ -54,7 +53,6 @@ class AvroJsonWriter(AvroWriter):
     """Writes values of JSON; numbers may be a `Decimal`."""
 
     def __call__(self, value: Any) -> bytes:
-        """See `AvroWriter`."""
         _, schema, name = self._found or self._find()
         try:
             plain = json_text.decode(json_text.dumps(value))

@@ -53,7 +53,6 @@ class AvroRowReader(AvroReader):
         self._batches: dict[bytes, AvroBatches | None] = {}
 
     def __call__(self, data: bytes) -> bytes:
-        """See `AvroReader`."""
         value = super().__call__(data)
         if self._is_key and isinstance(value, str | bytes):
             return value.encode() if isinstance(value, str) else value
@@ -104,7 +103,6 @@ class AvroRowWriter(AvroWriter):
     _batches: AvroBatches | None
 
     def __call__(self, value: bytes) -> bytes:
-        """See `AvroWriter`."""
         frame, schema, name = self._found or self._find()
         if self._reader is not None:
             try:

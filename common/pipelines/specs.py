@@ -380,7 +380,6 @@ class SparkSpec(ProcessorSpec, frozen=True, kw_only=True):
 
     @property
     def internal_topics(self) -> Mapping[str, int | None]:
-        """See `ProcessorSpec`."""
         return {GROUPS_TOPIC: None} if self._merges_only else {}
 
     @property
@@ -393,7 +392,6 @@ class SparkSpec(ProcessorSpec, frozen=True, kw_only=True):
 
     @property
     def change_stores(self) -> frozenset[str]:
-        """See `ProcessorSpec`."""
         tables = self.topic_tables.items()
         return frozenset(
             table.store_of(name) for name, table in tables if table.is_global and table.has_changes
@@ -401,7 +399,6 @@ class SparkSpec(ProcessorSpec, frozen=True, kw_only=True):
 
     @property
     def global_serdes(self) -> Mapping[str, tuple[AnySerde, AnySerde]]:
-        """See `ProcessorSpec`."""
         return {
             table.store_of(name): (table.key, table.value)
             for name, table in self.topic_tables.items()
@@ -463,7 +460,6 @@ class SqlSpec(SparkSpec, frozen=True, kw_only=True):
 
     @property
     def internal_topics(self) -> Mapping[str, int | None]:
-        """See `ProcessorSpec`."""
         if self._over_stage == "frames":
             return {OVER_TOPIC: None}
         return {JOIN_TOPIC: None} if self._join_stage == "pairs" else super().internal_topics
@@ -528,17 +524,14 @@ class TopologySpec(CodeSpec, frozen=True, kw_only=True):
 
     @property
     def internal_topics(self) -> Mapping[str, int | None]:
-        """See `ProcessorSpec`."""
         return self.internal
 
     @property
     def global_stores(self) -> Mapping[str, str]:
-        """See `ProcessorSpec`."""
         return self.followed
 
     @property
     def topic_patterns(self) -> tuple[PatternSpec, ...]:
-        """See `ProcessorSpec`."""
         return self.patterns
 
 

@@ -20,7 +20,7 @@ from kafka_pipeline.streams.rescaling.tasks import Tasks
 
 
 class FolderState:
-    """The stores of a processor in a savepoint, which may not be complete yet."""
+    """The `SavedState` of a processor in a savepoint, which may not be complete yet."""
 
     def __init__(self, folder: Path, topics: Mapping[str, tuple[str, set[int]]]) -> None:
         """`topics` has the state topic of each store, and the partitions that have files."""
@@ -28,7 +28,6 @@ class FolderState:
         self._topics = topics
 
     def read(self, store: str, task: int) -> Iterator[Sequence[SavedRow]]:
-        """See `SavedState`."""
         topic, partitions = self._topics.get(store, ("", set()))
         if task not in partitions:
             return
@@ -36,7 +35,6 @@ class FolderState:
             yield [*map(SavedRow._make, records.rows())]
 
     def last(self, store: str, task: int) -> dict[bytes, SavedRow]:
-        """See `SavedState`."""
         found = {row.key: row for rows in self.read(store, task) for row in rows}
         return {key: row for key, row in found.items() if row.value is not None}
 

@@ -313,7 +313,7 @@ def _headers(table: pa.Table, path: Path) -> pa.ChunkedArray | pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class WriteFile:
-    """Writes runs of a partition to the file `target`, atomically; creates its folder."""
+    """A `BackfillTask`: writes runs of a partition to `target`, atomically; creates its folder."""
 
     folder: Path
     runs: tuple[Path, ...]
@@ -322,7 +322,6 @@ class WriteFile:
     target: Path
 
     def work(self, workspace: Workspace) -> Done:
-        """See `BackfillTask.work`."""
         written = 0
         self.target.parent.mkdir(parents=True, exist_ok=True)
         for rubbish in self.target.parent.glob(f".{self.target.name}.*"):

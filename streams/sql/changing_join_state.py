@@ -39,7 +39,6 @@ class CountedRow(KeptRow):
 
     @property
     def stored(self) -> bytes:
-        """The row as its store has it."""
         return self.partners.to_bytes(_COUNT_BYTES, "big") + self.data
 
 
@@ -160,14 +159,12 @@ class _ChangingRows(OpenedRows):
         """The rows of the batch by their place, time and content."""
 
     def add(self, row: KeptRow) -> None:
-        """Add a new row."""
         super().add(row)
         assert isinstance(row, CountedRow), "it is made here"
         assert row.key is not None, "it is kept"
         self._at.setdefault((row.side, row.key, row.time, row.data), []).append(row)
 
     def near(self, side: int, key: bytes, time: int) -> Sequence[KeptRow]:
-        """Return the rows of a side under a key that are close to a time, by time and number."""
         if new := self._new.get((side, key)):
             self._new[side, key] = [
                 row for row in new if not (isinstance(row, CountedRow) and row.is_gone)

@@ -31,7 +31,7 @@ _OF_CLUSTERS = re.compile(
 
 
 class _SharedAggregation:
-    """An aggregation that several tasks of a `LocalQueries` use, one at a time."""
+    """A `PreparedAggregation` that several tasks of a `LocalQueries` use, one at a time."""
 
     def __init__(self, query: RunningAggregation, last_closed: Callable[[], None]) -> None:
         """Take an unused query, and a callback for when its last user has closed it."""
@@ -42,17 +42,14 @@ class _SharedAggregation:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """See `PreparedAggregation`."""
         return self._query.columns
 
     @property
     def fields(self) -> JsonFields | None:
-        """See `PreparedAggregation`."""
         return self._query.fields
 
     @property
     def shape(self) -> StateShape:
-        """See `PreparedAggregation`."""
         return self._query.shape
 
     def close(self) -> None:

@@ -119,7 +119,6 @@ class OverRowsProcessor(OverStageProcessor):
         self.take(batch, late, self.is_late(batch, late), np.zeros(len(batch), np.bool_))
 
     def process_rows(self, batch: Batch, groups: Sequence[bytes], rows: Sequence[bytes]) -> None:
-        """See `OverStageProcessor`."""
         if not rows:
             return
         times = [Row.of(each).time for each in rows]
@@ -147,7 +146,6 @@ class OverFrames(OverStageProcessor, FollowsTime):
             self._forward(self.state.pass_time(now), is_alone=True)
 
     def process_rows(self, batch: Batch, groups: Sequence[bytes], rows: Sequence[bytes]) -> None:
-        """See `OverStageProcessor`."""
         time = max(items_of(batch.timestamps))
         self._forward(self.state.add(groups, rows, time), is_alone=len(batch) == 1)
 

@@ -42,19 +42,17 @@ class PreparedCalls(ABC):
 
 
 class _CallsOfOneInput(PreparedCalls):
-    """The calls of a query whose records have the same columns, those of one plan."""
+    """The calls of a `SparkQuery`, or another whose records have the columns of one plan."""
 
     first: ClassVar[str]
     """The name of the call that takes records."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """See `SparkQuery`."""
         return self.known_plans[self.first].columns
 
     @property
     def fields(self) -> JsonFields | None:
-        """See `SparkQuery`."""
         return self.known_plans[self.first].fields
 
 
@@ -64,11 +62,9 @@ class QueryCalls(_CallsOfOneInput):
     first = "run"
 
     def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
-        """See `SparkQuery`."""
         return self._call("run", table, lookups)
 
     def parts(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
-        """See `SparkQuery`."""
         return self._call("parts", table, lookups)
 
 
@@ -78,11 +74,9 @@ class AggregationCalls(_CallsOfOneInput):
     first = "partial"
 
     def partial(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
-        """See `PreparedAggregation`."""
         return self._call("partial", table, lookups)
 
     def merge(self, rows: pa.Table) -> pa.Table:
-        """See `PreparedAggregation`."""
         return self._call("merge", rows)
 
 
@@ -91,30 +85,24 @@ class JoinCalls(PreparedCalls):
 
     @property
     def columns(self) -> tuple[Sequence[str], Sequence[str]]:
-        """See `PreparedJoin`."""
         plans = self.known_plans
         return plans["left"].columns, plans["right"].columns
 
     @property
     def fields(self) -> tuple[JsonFields | None, JsonFields | None]:
-        """See `PreparedJoin`."""
         plans = self.known_plans
         return plans["left"].fields, plans["right"].fields
 
     def left(self, records: pa.Table) -> pa.Table:
-        """See `PreparedJoin`."""
         return self._call("left", records)
 
     def right(self, records: pa.Table) -> pa.Table:
-        """See `PreparedJoin`."""
         return self._call("right", records)
 
     def matches(self, pairs: pa.Table) -> pa.Table:
-        """See `PreparedJoin`."""
         return self._call("matches", pairs)
 
     def results(self, pairs: pa.Table) -> pa.Table:
-        """See `PreparedJoin`."""
         return self._call("results", pairs)
 
 
@@ -124,9 +112,7 @@ class OverCalls(_CallsOfOneInput):
     first = "rows"
 
     def rows(self, records: pa.Table) -> pa.Table:
-        """See `PreparedOver`."""
         return self._call("rows", records)
 
     def results(self, rows: pa.Table) -> pa.Table:
-        """See `PreparedOver`."""
         return self._call("results", rows)

@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class SparkQueries:
-    """The queries that run on one Spark session; any thread may open one."""
+    """`Queries` on one Spark session; any thread may open one."""
 
     def __init__(
         self, session: SparkSession, code: UserCode, readable: Readable, refusal: str = ""
@@ -68,7 +68,6 @@ class SparkQueries:
         return f"{self._session.sparkContext.applicationId} {zone}"
 
     def open(self, spec: QuerySpec) -> RunningQuery:
-        """See `Queries.open`."""
         return self._opened(spec, RunningPassing if spec.changelog else RunningQuery)
 
     def open_aggregation(self, spec: QuerySpec) -> RunningAggregation:
@@ -138,23 +137,19 @@ class RunningQuery(Running[_Plan], QueryCalls):
         code: UserCode,
         shared: SharedTables,
     ) -> None:
-        """See `Running`."""
         super().__init__(session, spec, tables, code, shared)
         self.split = self.plan.split
         """See `SparkQuery`. It stays the same for other rows of the tables."""
 
     @property
     def is_fixed(self) -> bool:
-        """See `Running`."""
         return self.plan.is_reusable and super().is_fixed
 
     @property
     def described(self) -> dict[str, Any]:
-        """See `Running`."""
         return {"split": self.split and self.split.to_json()}
 
     def named(self, plan: _Plan) -> Plans:
-        """See `Running`."""
         if plan.parts is None or plan.split != self.split:
             return {"run": plan.compiled}
         return {"run": plan.compiled, "parts": plan.parts}
@@ -172,7 +167,6 @@ class RunningQuery(Running[_Plan], QueryCalls):
         return self.plan
 
     def tried_out(self, rows: Rows) -> _Plan:
-        """See `Running`."""
         plan = self._make_plan(rows)
         for compiled in filter(None, (plan.compiled, plan.parts)):
             compiled.run(self.work.records.empty_table())

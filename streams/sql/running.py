@@ -71,7 +71,6 @@ class Running(PreparedCalls, Generic[P]):
 
     @property
     def known_plans(self) -> Plans:
-        """See `PreparedCalls`."""
         return self.named(self.plan)
 
     @property
@@ -150,7 +149,6 @@ class RunningState(Running[Planned[S]]):
 
     @property
     def described(self) -> dict[str, Any]:
-        """See `Running`."""
         return {"shape": self.shape.to_json()}
 
     @abstractmethod
@@ -162,16 +160,13 @@ class RunningState(Running[Planned[S]]):
         """Run each plan on an empty table."""
 
     def named(self, plan: Planned[S]) -> Plans:
-        """See `Running`."""
         return plan.plans
 
     def require_same_state(self, plan: Planned[S]) -> None:
-        """See `Running`."""
         if plan.shape != self.shape:
             raise QueryError("with the new rows, the query would keep other columns")
 
     def tried_out(self, rows: Rows) -> Planned[S]:
-        """See `Running`."""
         plan = self.planned(self.work.analyzed(rows))
         self.run_on_nothing(plan.shape, plan.plans)
         return plan

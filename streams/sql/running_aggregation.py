@@ -64,7 +64,7 @@ from kafka_pipeline.streams.sql.tables import Rows
 
 
 class RunningAggregation(RunningState[StateShape], AggregationCalls):
-    """See `Aggregation`."""
+    """See `PreparedAggregation`."""
 
     hidden: ClassVar[Sequence[pa.Field]] = (
         pa.field(OPEN_FROM, MOMENT),
@@ -73,7 +73,6 @@ class RunningAggregation(RunningState[StateShape], AggregationCalls):
     )
 
     def require_same_state(self, plan: Planned[StateShape]) -> None:
-        """See `Running`."""
         if plan.shape.content != self.shape.content:
             change = state_change(self.shape.content, plan.shape.content)
             changed = change.different or "other types"
@@ -82,11 +81,9 @@ class RunningAggregation(RunningState[StateShape], AggregationCalls):
             raise QueryError("with the new rows, the query would group records in another way")
 
     def run_on_nothing(self, shape: StateShape, plans: Plans) -> None:
-        """See `RunningState`."""
         plans["merge"].run(plans["partial"].run(self.work.records.empty_table()))
 
     def planned(self, found: Analyzed) -> Planned[StateShape]:
-        """See `RunningState`."""
         work = self.work
         rdd_id = found.rdd_id
         require_all_inputs(found.plan, found.inputs)

@@ -28,18 +28,16 @@ from kafka_pipeline.streams.sql.spec import QueryError
 
 
 class RunningJoin(RunningState[JoinShape], JoinCalls):
-    """See `StreamJoin`."""
+    """See `PreparedJoin`."""
 
     hidden = (pa.field(RECORD, pa.int64()),)
 
     def run_on_nothing(self, shape: JoinShape, plans: Plans) -> None:
-        """See `RunningState`."""
         records, pairs = self.work.records.empty_table(), shape.pairs.empty_table()
         for name, plan in plans.items():
             plan.run(records if name in SIDES else pairs)
 
     def planned(self, found: Analyzed) -> Planned[JoinShape]:
-        """See `RunningState`."""
         work = self.work
         # A query of one input joins it with itself.
         inputs = found.inputs or dict.fromkeys([found.rdd_id], work.spec.inputs[0])

@@ -21,12 +21,10 @@ class RunningOver(RunningState[OverShape], OverCalls):
     """See `PreparedOver`."""
 
     def run_on_nothing(self, shape: OverShape, plans: Plans) -> None:
-        """See `RunningState`."""
         plans["rows"].run(self.work.records.empty_table())
         plans["results"].run(shape.given.empty_table())
 
     def planned(self, found: Analyzed) -> Planned[OverShape]:
-        """See `RunningState`."""
         work = self.work
         require_all_inputs(found.plan, found.inputs)
         query = over_query(found.plan, found.rdd_id)

@@ -113,7 +113,6 @@ class EntryCache(StoreCache):
         self.grow(ENTRY_BYTES + len(key) + len(value or b""))
 
     def clear(self) -> None:
-        """Forget everything."""
         self.entries.clear()
         self.size = 0
 

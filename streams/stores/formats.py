@@ -110,7 +110,7 @@ def marked(serde: Serde[V], version: int) -> Serde[V]:
 
 
 class FormattedBytes:
-    """The bytes of a store with a format above 1: values of former ones are upgraded when read.
+    """A `BytesStore` with a format above 1: values of former ones are upgraded when read.
 
     The upgraded value is put at once, so a value is upgraded once, unless its record is undone.
     """
@@ -136,22 +136,18 @@ class FormattedBytes:
 
     @property
     def max_timestamp(self) -> int:
-        """See `BytesStore`."""
         return self._store.max_timestamp
 
     @property
     def expiry_time(self) -> int:
-        """See `BytesStore`."""
         return self._store.expiry_time
 
     @property
     def committed_expiry_time(self) -> int:
-        """See `BytesStore`."""
         return self._store.committed_expiry_time
 
     @property
     def generation(self) -> int:
-        """See `BytesStore`."""
         return self._store.generation
 
     def get(self, key: bytes) -> bytes | None:
@@ -160,16 +156,13 @@ class FormattedBytes:
         return None if data is None else self._current(key, data)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See `BytesStore`."""
         return list(map(self.get, keys))
 
     def scan(self, low: bytes, high: bytes | None, reverse: bool = False) -> StoreIterator[Entry]:
-        """See `BytesStore`."""
         scan = self._store.scan(low, high, reverse)
         return StoreIterator(self._entries(scan), (scan,))
 
     def range(self, low: bytes, high: bytes) -> list[Entry]:
-        """See `BytesStore`."""
         return list(self._entries(self._store.range(low, high)))
 
     def _entries(self, entries: StoreIterator[Entry] | list[Entry]) -> Iterator[Entry]:

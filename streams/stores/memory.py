@@ -31,7 +31,6 @@ class MemoryStore(BytesStore):
 
     @property
     def offset(self) -> int | None:
-        """Offset of the first state topic record that is not in the store; `None` if it is new."""
         return self._offset
 
     def approximate_num_entries(self) -> int:
@@ -45,7 +44,6 @@ class MemoryStore(BytesStore):
         return len(self._committed) + sum(changes)
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of `key` as the open transaction sees it, or `None`."""
         if key in self.uncommitted:
             return self.uncommitted[key]
         if self._closed:
@@ -63,7 +61,6 @@ class MemoryStore(BytesStore):
                 self._keys.discard(key)
 
     def wipe(self) -> None:
-        """Drop the content; the store is then like new."""
         self._views.end()
         self._close_scans()
         self.generation += 1

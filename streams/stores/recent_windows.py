@@ -81,7 +81,6 @@ class RecentWindows(StoreCache):
         self._generation, self.size = None, 0
 
     def measure(self) -> int:
-        """Return about how many bytes the cache takes."""
         return self.size
 
     def _shrink(self) -> None:

@@ -112,7 +112,6 @@ class RocksDBStore(BytesStore):
 
     @property
     def offset(self) -> int | None:
-        """Offset of the first state topic record that is not in the store; `None` if it is new."""
         if self._unwritten_offset is not None:
             return self._unwritten_offset
         stored = self._read(_OFFSET_KEY)
@@ -170,7 +169,6 @@ class RocksDBStore(BytesStore):
         self._cache.is_read_back = False
 
     def commit(self, offset: int) -> None:
-        """Apply the open transaction; `offset` is the one after its last state topic record."""
         self.require_open()
         changes = self.uncommitted
         self._unwritten_offset = offset

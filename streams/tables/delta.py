@@ -85,18 +85,15 @@ class DeltaTable:
         self._require_columns(evolves=spec.evolve == "add")
 
     def position(self) -> int | None:
-        """See `Table`."""
         with self._answering():
             self._table.update_incremental()
             found: int | None = self._table.transaction_version(self._application)
         return found
 
     def misfit(self, rows: pa.RecordBatch) -> tuple[int, str]:
-        """See `Table`."""
         return first_misfit(rows, self._partition_by, null_is_empty=True)
 
     def write(self, rows: Sequence[pa.RecordBatch], position: int, former: int | None) -> None:
-        """See `Table`."""
         transaction = self._deltalake.Transaction(self._application, position)
         properties = self._deltalake.CommitProperties(app_transactions=[transaction])
         until_s = time.monotonic() + MOST_TRY_S

@@ -81,14 +81,12 @@ class IcebergTable:
         self._require_columns(evolves=spec.evolve == "add")
 
     def position(self) -> int | None:
-        """See `Table`."""
         with self._answering():
             self._table.refresh()
         found = self._table.properties.get(f"{POSITION}{self._application}")
         return None if found is None else int(found)
 
     def misfit(self, rows: pa.RecordBatch) -> tuple[int, str]:
-        """See `Table`."""
         schema, names = self._table.schema(), rows.schema.names
         whole, found = list[str](), (len(rows), "")
         for field in self._table.spec().fields:

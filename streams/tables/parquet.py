@@ -57,7 +57,6 @@ class ParquetTable:
             self._require_columns(evolves=spec.evolve == "add")
 
     def position(self) -> int | None:
-        """See `Table`."""
         with self._answering():
             names = [name for name in os.listdir(self._folder) if name.startswith(self._prefix)]
             if not names:

@@ -97,16 +97,13 @@ class PostgresTable:
             self._prepare(cursor)
 
     def position(self) -> int | None:
-        """See `Table`."""
         with self._answering(), self._transaction() as cursor:
             return self._position(cursor)
 
     def misfit(self, rows: pa.RecordBatch) -> tuple[int, str]:
-        """See `Table`."""
         return first_misfit(rows, self._columns.key)
 
     def write(self, rows: Sequence[pa.RecordBatch], position: int, former: int | None) -> None:
-        """See `Table`."""
         if self._columns.key and rows:
             rows = last_changes(rows, self._columns).to_batches(max_chunksize=50_000)
         errors = self._psycopg.errors

@@ -50,7 +50,6 @@ class TableProcessor(ExactSink):
         self._count = self._bytes = 0
 
     def resume(self, start: SinkStart) -> None:
-        """See `ExactSink`."""
         job, processor = self.context.application_id, self._name
         place = f"{start.topic}/{start.topic_id}/{start.partition}"
         self._application = f"{job}/{processor}/{place}"
@@ -82,7 +81,6 @@ class TableProcessor(ExactSink):
             raise RecordRejectedError(reason, batch, size)
 
     def write(self, position: int) -> None:
-        """See `ExactSink`."""
         former = self._position
         if former is not None and position <= former:
             return  # all records were in the table before

@@ -36,14 +36,12 @@ class ForwardKind(_BuiltIn[ForwardSpec]):
     doc = "passes records on"
 
     def read(self, fields: Fields, problems: Problems) -> ForwardSpec:
-        """See `Kind`."""
         refuse_config(self.spec.type, fields, problems)
         return ForwardSpec()
 
     def supplier(
         self, unit: Unit, spec: ForwardSpec, code: UserCode, queries: Queries | None
     ) -> Supplier:
-        """See `Kind`."""
         return ForwardProcessor
 
 
@@ -55,13 +53,11 @@ class SumKind(_BuiltIn[SumSpec]):
     config = Section(name="config", doc="what `sum` adds", keys=(_CONSTANT,))
 
     def read(self, fields: Fields, problems: Problems) -> SumSpec:
-        """See `Kind`."""
         return SumSpec(constant=fields.submap(self.config).number(_CONSTANT))
 
     def supplier(
         self, unit: Unit, spec: SumSpec, code: UserCode, queries: Queries | None
     ) -> Supplier:
-        """See `Kind`."""
         return partial(SumProcessor, constant=spec.constant)
 
 
@@ -72,16 +68,13 @@ class CountKind(_BuiltIn[CountSpec]):
     doc = "how often the key came so far"
 
     def read(self, fields: Fields, problems: Problems) -> CountSpec:
-        """See `Kind`."""
         refuse_config(self.spec.type, fields, problems)
         return CountSpec()
 
     def stores(self, spec: CountSpec) -> Sequence[StoreBuilder[Any, Any]]:
-        """See `Kind`."""
         return (COUNTS,)
 
     def supplier(
         self, unit: Unit, spec: CountSpec, code: UserCode, queries: Queries | None
     ) -> Supplier:
-        """See `Kind`."""
         return CountProcessor

@@ -66,7 +66,6 @@ class DataFrame(Spark[DataFrameSpec]):
     config = ARGUMENTS
 
     def read(self, fields: Fields, problems: Problems) -> DataFrameSpec:
-        """See `Kind`."""
         written = read_written(fields, problems)
         tables = read_tables(fields, problems)
         return DataFrameSpec(
@@ -92,7 +91,6 @@ class DataFrame(Spark[DataFrameSpec]):
         means: Means,
         problems: Problems,
     ) -> None:
-        """See `Kind`."""
         if spec.code:
             require_allowed(spec.code, entry, means.config, problems)
         super().check_code(entry, spec, file, means, problems)
@@ -107,5 +105,4 @@ class DataFrame(Spark[DataFrameSpec]):
         return "a row for each group"
 
     def query(self, spec: DataFrameSpec) -> QuerySpec:
-        """See `Spark`."""
         return replace(query_of(spec), function=spec.code, config=spec.config)

@@ -88,7 +88,6 @@ class SerdeKey(ConfigKey):
         )
 
     def schema(self) -> Schema:
-        """See `ConfigKey`."""
         of_kinds = [
             {
                 "type": "object",
@@ -109,12 +108,10 @@ class SerdeKey(ConfigKey):
 
     @property
     def kind(self) -> str:
-        """See `ConfigKey`."""
         return "serde"
 
     @property
     def default_text(self) -> str:
-        """See `ConfigKey`."""
         return self.default or ""
 
 
@@ -124,11 +121,9 @@ class RowSerdeKey(SerdeKey):
 
     @property
     def choice(self) -> Choice[str]:
-        """The values that are a name."""
         return Choice(name=self.name, doc=self.doc, choices=("json", "avro"), default=self.default)
 
     def schema(self) -> Schema:
-        """See `ConfigKey`."""
         of_avro = {
             "type": "object",
             "properties": {"avro": _PARTS["avro"].schema()},

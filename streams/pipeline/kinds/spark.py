@@ -138,7 +138,6 @@ class Spark(Kind[Q]):
         raise NotImplementedError
 
     def check(self, entry: Entry, spec: Q, file: PipelineFile, problems: Problems) -> None:
-        """See `Kind`."""
         super().check(entry, spec, file, problems)
         for source in entry.sources:
             found = file.source_specs.get(source.id, SourceSpec())
@@ -200,7 +199,6 @@ class Spark(Kind[Q]):
         return (*tables, *state_stores(spec.grouping))
 
     def keeps(self, spec: Q) -> Sequence[str]:
-        """See `Kind`."""
         if (form := self.form(spec)) is not None:
             return form.keeps()
         tables = self.kept_inputs(spec)
@@ -224,7 +222,6 @@ class Spark(Kind[Q]):
         return 0
 
     def table_inputs(self, spec: Q) -> Mapping[str, TableInput]:
-        """See `Kind`."""
         return {
             table.topic: _table_input(name, table, spec.format)
             for name, table in _keyed(spec).items()
@@ -336,7 +333,6 @@ class Spark(Kind[Q]):
         return state_change(kept, content)
 
     def supplier(self, unit: Unit, spec: Q, code: UserCode, queries: Queries | None) -> Supplier:
-        """See `Kind`."""
         assert queries is not None, "only hosts with a Spark run such a processor"
         query = replace(self.query(spec), processor=unit.name)
         made = self.running(unit, spec, query, queries)

@@ -113,11 +113,9 @@ class Sql(Spark[SqlSpec]):
         self._views, self._schemas = views, schemas
 
     def within(self, views: Mapping[str, str], schemas: Mapping[str, str]) -> Sql:
-        """See `Kind`."""
         return Sql(views, schemas)
 
     def read(self, fields: Fields, problems: Problems) -> SqlSpec:
-        """See `Kind`."""
         refuse_config(self.spec.type, fields, problems)
         tables = read_tables(fields, problems)
         for pair in fields.pairs(TABLES):
@@ -163,7 +161,6 @@ class Sql(Spark[SqlSpec]):
         return structs.replace(last, stages=specs)
 
     def stages(self, fields: Fields, problems: Problems) -> tuple[Stage, ...]:
-        """See `Kind`."""
         found = self._stages(fields, problems)
         is_whole = len(found) == 1 and found[0].query == fields.text(_QUERY)
         return () if is_whole else tuple(found)
@@ -178,7 +175,6 @@ class Sql(Spark[SqlSpec]):
             return [Stage.of_all(query)]
 
     def check(self, entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Problems) -> None:
-        """See `Kind`."""
         super().check(entry, spec, file, problems)
         if spec.join is not None:
             check_late(entry, spec.join.late_to, file, problems)
@@ -199,14 +195,12 @@ class Sql(Spark[SqlSpec]):
     def check_code(
         self, entry: Entry, spec: SqlSpec, file: PipelineFile, means: Means, problems: Problems
     ) -> None:
-        """See `Kind`."""
         found = structs.replace(spec, inputs=file.inputs(entry))
         super().check_code(entry, found, file, means, problems)
 
     def processors(
         self, entry: Entry, spec: SqlSpec, file: PipelineFile, config: Config, problems: Problems
     ) -> list[PipelineProcessor]:
-        """See `Kind`."""
         spec = structs.replace(spec, inputs=file.inputs(entry))
         found = super().processors(entry, spec, file, config, problems)
         if spec.join is not None:
@@ -223,7 +217,6 @@ class Sql(Spark[SqlSpec]):
         return form_of(spec) is None and super().takes_inputs_as_they_come(spec)
 
     def form(self, spec: SqlSpec) -> QueryForm | None:
-        """See `Spark`."""
         return form_of(spec)
 
     def input_stores(self, spec: SqlSpec) -> tuple[StoreBuilder[Any, Any], ...]:
@@ -232,12 +225,10 @@ class Sql(Spark[SqlSpec]):
         return (*tables, changelog_store()) if _keeps_changelog(spec) else tables
 
     def kept_inputs(self, spec: SqlSpec) -> Sequence[str]:
-        """See `Spark`."""
         tables = super().kept_inputs(spec)
         return (*tables, "the last record of each key") if _keeps_changelog(spec) else tables
 
     def rows_of_groups(self, spec: SqlSpec) -> str:
-        """See `Spark`."""
         groups = read_groups(spec.query, [*spec.tables, *spec.topic_tables])
         assert groups is not None, "there is a grouping"
         what = "the best rows" if groups.is_numbered else "a row"
@@ -246,7 +237,6 @@ class Sql(Spark[SqlSpec]):
     def running(
         self, unit: Unit, spec: SqlSpec, query: QuerySpec, queries: Queries
     ) -> Callable[[], BatchProcessor]:
-        """See `Spark`."""
         query = replace(query, gives_columns=spec.front is not None)
         if not spec.changelog or spec.grouping is not None or form_of(spec) is not None:
             return super().running(unit, spec, query, queries)
@@ -264,7 +254,6 @@ class Sql(Spark[SqlSpec]):
         return of_groups(unit, query, spec.front.grouping, queries)
 
     def query(self, spec: SqlSpec) -> QuerySpec:
-        """See `Spark`."""
         return replace(
             query_of(spec),
             query=spec.query,

@@ -267,7 +267,6 @@ class TableSink(Kind[TableSinkSpec]):
         return (ID, TYPE, FROM, ON_ERROR, MAX_DEAD_LETTERS, *self.own_keys)
 
     def read(self, fields: Fields, problems: Problems) -> TableSinkSpec:
-        """See `Kind`."""
         of_records = fields.submap(_RECORD_COLUMNS)
         format_, mode = fields.choice(_FORMAT), fields.choice(_MODE)
         needed = _NEEDED[format_]
@@ -363,20 +362,17 @@ class TableSink(Kind[TableSinkSpec]):
                 )
 
     def misfits(self, spec: TableSinkSpec, columns: Mapping[str, Any]) -> Sequence[str]:
-        """See `Kind`."""
         from kafka_pipeline.streams.tables.columns import columns_of
         from kafka_pipeline.streams.tables.results import misfits
 
         return misfits(columns_of(spec.schema, spec.record_columns).of_values, columns)
 
     def located(self, spec: TableSinkSpec, settings: TableSettings) -> TableSinkSpec:
-        """See `Kind`."""
         return located(spec, settings)
 
     def supplier(
         self, unit: Unit, spec: TableSinkSpec, code: UserCode, queries: Queries | None
     ) -> Supplier:
-        """See `Kind`."""
         from kafka_pipeline.streams.tables.processor import TableProcessor
 
         return partial(TableProcessor, spec, unit.name)

@@ -100,11 +100,9 @@ class UserClass(Kind[ClassSpec]):
     )
 
     def is_named(self, text: str) -> bool:
-        """See `Kind`."""
         return ":" in text or is_dotted(text)
 
     def read(self, fields: Fields, problems: Problems) -> ClassSpec:
-        """See `Kind`."""
         code = fields.text(TYPE)
         wrong = form_problem(code)
         if wrong:
@@ -138,7 +136,6 @@ class UserClass(Kind[ClassSpec]):
         means: Means,
         problems: Problems,
     ) -> None:
-        """See `Kind`."""
         if not spec.code:
             return
         if not means.imports_classes:
@@ -153,21 +150,17 @@ class UserClass(Kind[ClassSpec]):
             problems.add(entry.at, f'"{entry.id}": {error}')
 
     def stores(self, spec: ClassSpec) -> Sequence[StoreBuilder[Any, Any]]:
-        """See `Kind`."""
         return [store_of(store) for store in spec.stores]
 
     def loaded_stores(self, spec: ClassSpec, code: UserCode) -> Sequence[StoreBuilder[Any, Any]]:
-        """See `Kind`."""
         return [loaded(store, code) for store in self.stores(spec)]
 
     def serdes(self, spec: ClassSpec) -> Serdes:
-        """See `Kind`."""
         return spec.serdes
 
     def supplier(
         self, unit: Unit, spec: ClassSpec, code: UserCode, queries: Queries | None
     ) -> Supplier:
-        """See `Kind`."""
         return class_supplier(code, spec)
 
 

@@ -74,14 +74,12 @@ class UserTopology(Kind[TopologySpec]):
 
     @property
     def keys(self) -> Sequence[ConfigKey]:
-        """See `Kind`."""
         return (
             *(ID, WAS, TYPE, _BUILDER, ON_ERROR, MAX_DEAD_LETTERS),
             *(self.config, *self.own_keys),
         )
 
     def read(self, fields: Fields, problems: Problems) -> TopologySpec:
-        """See `Kind`."""
         return TopologySpec(
             code=read_reference(fields, _BUILDER, problems),
             config=read_arguments(fields.pairs(ARGUMENTS), problems),
@@ -137,7 +135,6 @@ class UserTopology(Kind[TopologySpec]):
         queries: Queries | None,
         registry: RegistrySettings | None,
     ) -> NodeGroup:
-        """See `Kind`."""
         for group in build_topology(code, spec).groups:
             if group.name == spec.group:
                 _require_serdes(group, spec)
