@@ -1,4 +1,4 @@
-"""The RocksDB store: transactions and crashes."""
+"""The RocksDB store: crashes, restores and memory; `stores/test_model.py` has its transactions."""
 
 from __future__ import annotations
 
@@ -9,33 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from kafka_pipeline.streams.stores.resources import StoreResources
 from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
 from tests.unit.streams.rocksdb_stores import IDENTITY, reopened
-
-# Transactions.
-
-
-def test_new_store_is_empty_and_has_no_offset(store: RocksDBStore) -> None:
-    assert store.offset is None
-    assert store.get(b"a") is None
-
-
-def test_reads_see_the_open_transactions_writes(store: RocksDBStore) -> None:
-    store.put(b"a", b"1")
-    assert store.get(b"a") == b"1"
-    store.put(b"a", None)
-    assert store.get(b"a") is None
-
-
-def test_uncommitted_tells_each_changed_key_once(store: RocksDBStore) -> None:
-    store.put(b"a", b"1")
-    store.put(b"a", b"2")
-    store.put(b"b", None)
-    assert store.uncommitted == {b"a": b"2", b"b": None}
 
 
 def test_size_on_disk_grows_with_what_is_written(store: RocksDBStore) -> None:
@@ -45,43 +22,6 @@ def test_size_on_disk_grows_with_what_is_written(store: RocksDBStore) -> None:
     store.commit(40)
     store.approximate_num_entries()  # writes what is only in memory
     assert store.disk_bytes() >= before + 3_000_000
-
-
-def test_rollback_forgets_the_open_transaction_only(store: RocksDBStore) -> None:
-    store.put(b"a", b"1")
-    store.commit(10)
-    store.put(b"a", b"2")
-    store.put(b"b", b"2")
-    store.rollback()
-    assert (store.get(b"a"), store.get(b"b"), store.offset) == (b"1", None, 10)
-    assert store.uncommitted == {}
-
-
-def test_rollback_brings_a_deleted_key_back(store: RocksDBStore) -> None:
-    store.put(b"a", b"1")
-    store.commit(10)
-    store.put(b"a", None)
-    store.rollback()
-    assert store.get(b"a") == b"1"
-
-
-def test_commit_clears_the_open_transaction(store: RocksDBStore) -> None:
-    store.put(b"a", b"1")
-    store.commit(10)
-    assert store.uncommitted == {}
-    assert store.get(b"a") == b"1"
-
-
-def test_commit_of_nothing_moves_the_offset(store: RocksDBStore) -> None:
-    store.commit(10)
-    assert store.offset == 10
-
-
-def test_empty_values_and_keys_are_kept_apart_from_missing_ones(store: RocksDBStore) -> None:
-    store.put(b"", b"")
-    store.commit(1)
-    assert store.get(b"") == b""
-    assert store.get(b"a") is None
 
 
 @pytest.mark.parametrize("key", [b"\x00offset", b"\x00identity", b"\x01", b"offset", b"\x01a"])
@@ -227,48 +167,6 @@ def test_wipe_leaves_a_new_store_that_works(store: RocksDBStore) -> None:
     store.put(b"a", b"2")
     store.commit(1)
     assert (store.get(b"a"), store.offset) == (b"2", 1)
-
-
-# Against a plain model.
-
-small_keys = st.binary(max_size=2)
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.just("put"), small_keys, st.none() | st.binary(max_size=3)),
-        st.tuples(st.just("commit"), st.just(b""), st.none()),
-        st.tuples(st.just("rollback"), st.just(b""), st.none()),
-        st.tuples(st.just("reopen"), st.just(b""), st.none()),
-    ),
-    max_size=15,
-)
-
-
-@settings(max_examples=25)
-@given(steps=steps)
-def test_store_behaves_as_two_dicts(
-    steps: list[tuple[str, bytes, bytes | None]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    directory = tmp_path_factory.mktemp("model")
-    store = RocksDBStore(directory, IDENTITY)
-    committed: dict[bytes, bytes | None] = {}
-    current: dict[bytes, bytes | None] = {}
-    offset = None
-    for number, (action, key, value) in enumerate(steps):
-        if action == "put":
-            store.put(key, value)
-            current[key] = value
-        elif action == "commit":
-            store.commit(number)
-            committed, offset = dict(current), number
-        else:
-            if action == "rollback":
-                store.rollback()
-            else:
-                store = reopened(store, directory)
-            current = dict(committed)
-        assert store.offset == offset
-        assert all(store.get(key) == value for key, value in current.items())
-    store.close()
 
 
 def test_caches_of_all_stores_are_bounded_together(directory: Path) -> None:

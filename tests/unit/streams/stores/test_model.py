@@ -70,6 +70,8 @@ def test_bytes_store_behaves_as_dicts(
     backend = Backend(kind, tmp_path_factory.mktemp("model"))
     store, model = backend.open(), Model()
     open_scans: list[tuple[Any, Any]] = []
+    offset: int | None = None
+    assert store.offset is None
     for number, (action, key, value, scanned) in enumerate(steps):
         if action == "put":
             store.put(key, value)
@@ -82,6 +84,7 @@ def test_bytes_store_behaves_as_dicts(
             open_scans.append((store.scan(*scanned), model.scan(*scanned)))
         elif action == "commit":
             store.commit(number)
+            offset = number
         elif action == "reopen":
             for scan, wanted in open_scans:
                 assert list(scan) == wanted
@@ -92,6 +95,7 @@ def test_bytes_store_behaves_as_dicts(
         if not action.startswith("put"):
             model.step(action)
         assert store.uncommitted == model.changes
+        assert store.offset == offset
         now = {**model.committed, **model.changes}
         assert store.get_many(KEYS) == [now.get(each) for each in KEYS]
         with store.scan(b"", None) as entries:
