@@ -22,6 +22,7 @@ from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.console.board import Board, Tap
 from kafka_pipeline.console.views.snapshot import Snapshot
 from kafka_pipeline.deployment.desired_state import Deployed, PipelineVersion, Wish
+from tests.small_config import small_config
 
 START_MS = 1_795_000_000_000
 BEAT_MS = 1000
@@ -32,13 +33,10 @@ GIVEN_OWNERS_S = 5
 
 
 def config(task_managers: int = 3, parallelism: int = 4) -> Config:
-    return Config(
-        server_ip="127.0.0.1",
-        server_port=9092,
+    return small_config(
         job_name="shop",
         tm_number=task_managers,
         parallelism=parallelism,
-        replication_factor=1,
         source_topic="orders",
         sink_topic="orders_by_city",
         console_port=0,

@@ -24,6 +24,7 @@ from tests.memory.event_time_model import Input, Result, expected
 from tests.memory.event_time_plans import MODULE, Records, draw, tasks_of
 from tests.memory.faults import CALM, Faults, Weather
 from tests.memory.link import Link, WorkerCrashedError
+from tests.small_config import small_config
 from tests.user_code.timed_windows import OUT, ROWS
 
 _SEEDS_PER_IDLE_RUN, _IDLE_RUN = 5, 4
@@ -106,12 +107,10 @@ class EventTimeWorld:
         self._faults = Faults(random, self.drawn.weather)
         self.broker = Broker(Clock(), self._faults)
         self._disk = None if state_dir else Disk()
-        self._config = Config(
-            server_ip="127.0.0.1",
+        self._config = small_config(
             server_port=1,
             tm_number=_TASK_MANAGERS,
             parallelism=2,
-            replication_factor=1,
             source_topic="in0",
             sink_topic=OUT,
             commit_interval_ms=random.choice((1, 1, 20, 500)),

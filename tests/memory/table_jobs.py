@@ -21,7 +21,6 @@ from msgspec import structs
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table, Transaction
 
-from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.common.kafka.clients import NonRetriableError
 from kafka_pipeline.common.pipelines.processors import OnError
@@ -38,6 +37,7 @@ from tests.memory.broker import Broker
 from tests.memory.clients import MemoryClients
 from tests.memory.clock import Clock
 from tests.postgres import PASSWORD, USER, Database
+from tests.small_config import small_config
 from tests.tasks import SteppedTask
 from tests.unit.taskmanager.fakes import NobodyKnows, quiet_watch
 
@@ -54,15 +54,9 @@ class Job(ABC):
     def __init__(self, folder: Path, spec: TableSinkSpec, **tables: Any) -> None:
         self.broker = Broker(Clock())
         self.broker.create_topics(TopicSpec(name, 1, 1) for name in ("in", "letters"))
-        self.config = Config(
-            server_ip="127.0.0.1",
+        self.config = small_config(
             server_port=1,
             job_name="shop",
-            tm_number=1,
-            parallelism=1,
-            replication_factor=1,
-            source_topic="in",
-            sink_topic="out",
             state_dir=folder / "state",
             tables=TableSettings(folder=folder, **tables),
         )

@@ -10,7 +10,6 @@ from random import Random
 import pytest
 
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.pipelines.specs import COUNT_STORE, CountSpec, ForwardSpec
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.tasks import TaskId
@@ -22,19 +21,11 @@ from tests.memory.disk import Disk
 from tests.memory.driving import Surroundings, TaskOwner, simulated
 from tests.memory.faults import Faults, Weather
 from tests.memory.pipelines import STATE_TOPIC
+from tests.small_config import small_config
 
 RECORDS = 8
 INPUT = ("in", 0)
-CONFIG = Config(
-    server_ip="127.0.0.1",
-    server_port=1,
-    tm_number=1,
-    parallelism=1,
-    replication_factor=1,
-    source_topic="in",
-    sink_topic="out",
-    state_dir=Path("/state"),
-)
+CONFIG = small_config(server_port=1, state_dir=Path("/state"))
 GROUP = CONFIG.topic_names.consumer_group("P")
 COUNT = ProcessorReplica(
     TaskId("P", 0),

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.topics import TopicSpec
 from tests.memory.broker import Broker
 from tests.memory.clock import Clock
@@ -16,6 +15,7 @@ from tests.memory.faults import CALM, Faults, Weather
 from tests.memory.judge import Judge
 from tests.memory.pipelines import MODULES, PIPELINES, SIBLINGS, Pipeline
 from tests.memory.upstream import Upstream
+from tests.small_config import small_config
 
 ACTS = 60
 STEPS_TO_THE_END = 10_000
@@ -65,14 +65,10 @@ class World:
         self._faults = Faults(random, draw_weather(random, owner is ThreadOwner))
         self.broker = Broker(Clock(), self._faults)
         self._disk = None if state_dir else Disk()
-        config = Config(
-            server_ip="127.0.0.1",
+        config = small_config(
             server_port=1,
             tm_number=_TASK_MANAGERS,
             parallelism=2,
-            replication_factor=1,
-            source_topic="in",
-            sink_topic="out",
             commit_interval_ms=random.choice((10, 100, 1000)),
             transaction_timeout_ms=random.choice((5_000, 15_000)),
             max_batch_records=random.choice((3, 20, 10_000)),

@@ -11,17 +11,9 @@ from deltalake import DeltaTable
 from kafka_pipeline import serdes
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.in_process import run_pipeline
+from tests.small_config import SMALL_CONFIG
 
-CONFIG = """
-server_ip: 127.0.0.1
-server_port: 1
-tm_number: 1
-parallelism: 1
-replication_factor: 1
-source_topic: in
-sink_topic: out
-tables: {write_paths: [lake], write_urls: ["postgresql://h/d"]}
-"""
+CONFIG = SMALL_CONFIG + 'tables: {write_paths: [lake], write_urls: ["postgresql://h/d"]}\n'
 PIPELINE = """
 - {id: A, type: table, format: delta, path: lake/a, schema: n INT, from: [source]}
 - {id: B, type: table, format: delta, path: lake/b, schema: n INT, from: [source]}

@@ -13,17 +13,10 @@ from kafka_pipeline.common.config.config import Config
 from tests.chaos import load
 from tests.chaos.event_times import EventTimes
 from tests.chaos.load import BACKLOG_S, KEYS, TICK_S, Load, keys_in
+from tests.small_config import small_config
 from tests.user_code.numbered import WINDOW_MS
 
-CONFIG = Config(
-    server_ip="127.0.0.1",
-    server_port=9092,
-    tm_number=1,
-    parallelism=1,
-    replication_factor=1,
-    source_topic="in",
-    sink_topic="out",
-)
+CONFIG = small_config()
 
 
 class Writer:

@@ -14,7 +14,6 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.control_inbox import ControlInbox
 from kafka_pipeline.common.control.heartbeat_log import HeartbeatLog
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
@@ -48,6 +47,7 @@ from kafka_pipeline.deployment.desired_state import (
     UnreadableDeploymentError,
     Wish,
 )
+from tests.small_config import small_config
 
 NAMES = TopicNames("shop", "orders", "totals")
 KEY = ControlKey((b"k" * 64,))
@@ -97,16 +97,7 @@ TOPICS = (
     NAMES.pipeline,
 )
 LEVELS = 10_000
-CONFIG = Config(
-    server_ip="127.0.0.1",
-    server_port=1,
-    job_name="shop",
-    tm_number=1,
-    parallelism=1,
-    replication_factor=1,
-    source_topic="orders",
-    sink_topic="totals",
-)
+CONFIG = small_config(server_port=1, job_name="shop", source_topic="orders", sink_topic="totals")
 
 
 def control_records(key: ControlKey | None = None) -> list[ControlRecord]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafka_pipeline.common.cluster.cluster_status import Presence
-from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.heartbeat_log import HeartbeatLog
 from kafka_pipeline.common.protocol.codec import Codec
 from kafka_pipeline.common.protocol.messages import (
@@ -18,16 +17,9 @@ from kafka_pipeline.common.protocol.messages import (
 )
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
+from tests.small_config import small_config
 
-CONFIG = Config(
-    server_ip="127.0.0.1",
-    server_port=9092,
-    tm_number=1,
-    parallelism=1,
-    replication_factor=1,
-    source_topic="in",
-    sink_topic="out",
-)
+CONFIG = small_config()
 TASK = TaskId("P", 0)
 RUNNING = TaskStatus(TASK, TaskState.RUNNING)
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import (
@@ -22,17 +21,10 @@ from kafka_pipeline.common.pipelines.specs import ClassSpec, CountSpec, SumSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames, collision_key, job_names
 from kafka_pipeline.common.topics import STATE_NEEDS, TopicSpec, state_policy
+from tests.small_config import small_config
 
 COUNTS = (LoggedStore("counts"),)
-CONFIG = Config(
-    server_ip="127.0.0.1",
-    server_port=9092,
-    tm_number=2,
-    parallelism=4,
-    replication_factor=3,
-    source_topic="in",
-    sink_topic="out",
-)
+CONFIG = small_config(tm_number=2, parallelism=4, replication_factor=3)
 ADDER = PipelineProcessor("Adder", SumSpec(), ("Counter",), (SOURCE,), OnError.DEAD_LETTER)
 COUNTER = PipelineProcessor("Counter", CountSpec(), (SINK,), ("Adder",), stores=COUNTS)
 BARE = TopicNames(None, "in", "out")

@@ -9,7 +9,6 @@ from typing import cast
 
 import pytest
 
-from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
@@ -20,18 +19,9 @@ from kafka_pipeline.deployment.prepare import check_parallelism, with_partitions
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.pipeline.partitions import check_co_partitioning, with_more_partitions
 from kafka_pipeline.streams.pipeline.patterns import with_matching_topics
+from tests.small_config import small_config
 
-CONFIG = Config(
-    server_ip="127.0.0.1",
-    server_port=9092,
-    job_name="job",
-    tm_number=1,
-    parallelism=2,
-    replication_factor=1,
-    source_topic="in",
-    sink_topic="out",
-    modules=("shop", "tests.user_code"),
-)
+CONFIG = small_config(job_name="job", parallelism=2, modules=("shop", "tests.user_code"))
 NAMES = CONFIG.topic_names
 SOURCES = "sources: {a: a_topic, b: b_topic}\nsinks: {c: c_topic}\nprocessors:\n"
 TAKES_BOTH = "{id: P, type: %s, from: [a, b], to: [c]}"

@@ -18,18 +18,9 @@ from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.topics import ANY_SIZE_BYTES
 from kafka_pipeline.deployment.prepare import with_partitions, with_topics_of_patterns
 from kafka_pipeline.streams.pipeline.load import load_pipeline
+from tests.small_config import small_config
 
-CONFIG = Config(
-    server_ip="127.0.0.1",
-    server_port=9092,
-    job_name="job",
-    tm_number=1,
-    parallelism=2,
-    replication_factor=1,
-    source_topic="in",
-    sink_topic="out",
-    modules=("tests.user_code",),
-)
+CONFIG = small_config(job_name="job", parallelism=2, modules=("tests.user_code",))
 NAMES = CONFIG.topic_names
 DEFAULT_LIMIT = 1_048_588
 

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, cast
 import pytest
 from structlog.testing import capture_logs
 
-from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.clients import NonRetriableError, TransactionFailedError
 from kafka_pipeline.common.monitoring.exposition import Samples
 from kafka_pipeline.common.monitoring.monitoring import Monitoring, Problems
@@ -32,16 +31,9 @@ from kafka_pipeline.jobmanager import daemon
 from kafka_pipeline.jobmanager.daemon import JobManagerDaemon
 from kafka_pipeline.jobmanager.events import PipelineChanged
 from kafka_pipeline.jobmanager.state import JobManagerState
+from tests.small_config import small_config
 
-CONFIG = Config(
-    server_ip="127.0.0.1",
-    server_port=9092,
-    tm_number=1,
-    parallelism=1,
-    replication_factor=1,
-    source_topic="in",
-    sink_topic="out",
-)
+CONFIG = small_config()
 PIPELINE = Pipeline(
     (PipelineProcessor("P", ForwardSpec(), (SINK,), (SOURCE,)),), CONFIG.topic_names, parallelism=1
 )

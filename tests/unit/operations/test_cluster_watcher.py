@@ -18,6 +18,7 @@ from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.operations import cluster_watcher
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
+from tests.small_config import small_config
 
 HOUR_MS = 3_600_000
 INTERVAL_MS = 1000
@@ -98,18 +99,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
 def watcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock) -> ClusterWatcher:
     monkeypatch.setattr(cluster_watcher, "Admin", FakeAdmin)
     monkeypatch.setattr(cluster_watcher, "ControlReader", FakeReader)
-    config = Config(
-        server_ip="127.0.0.1",
-        server_port=9092,
-        job_name="job",
-        tm_number=1,
-        parallelism=1,
-        replication_factor=1,
-        source_topic="in",
-        heartbeat_interval_ms=INTERVAL_MS,
-        sink_topic="out",
-        state_dir=tmp_path,
-    )
+    config = small_config(job_name="job", heartbeat_interval_ms=INTERVAL_MS, state_dir=tmp_path)
     return ClusterWatcher(config)
 
 

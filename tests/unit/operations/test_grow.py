@@ -5,21 +5,13 @@ from __future__ import annotations
 import pytest
 
 from kafka_pipeline.common.cluster.cluster_status import Presence, TaskManagerInfo
-from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.deployment.desired_state import Wish
 from kafka_pipeline.operations import grow
 from kafka_pipeline.taskmanager import command
+from tests.small_config import small_config
 
-CONFIG = Config(
-    server_ip="127.0.0.1",
-    server_port=9092,
-    tm_number=2,
-    parallelism=1,
-    replication_factor=1,
-    source_topic="in",
-    sink_topic="out",
-)
+CONFIG = small_config(tm_number=2)
 
 
 def infos(**presences: Presence) -> list[TaskManagerInfo]:

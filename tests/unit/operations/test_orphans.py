@@ -23,6 +23,7 @@ from kafka_pipeline.common.pipelines.specs import CountSpec, ForwardSpec
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Wish, records
 from kafka_pipeline.operations.orphans import Orphans, delete_job, orphans, whole_job
+from tests.small_config import small_config
 
 NAMES = TopicNames("job", "in", "out")
 STORES = (LoggedStore("counts"),)
@@ -35,16 +36,7 @@ OF_TWO = {"A_C_job", "state_topic_C_job"}
 EXISTING = {"in", "out", "unrelated_job", *OF_TWO}
 
 
-CONFIG = Config(
-    server_ip="127.0.0.1",
-    server_port=9092,
-    job_name="job",
-    tm_number=1,
-    parallelism=1,
-    replication_factor=1,
-    source_topic="in",
-    sink_topic="out",
-)
+CONFIG = small_config(job_name="job")
 
 
 class Deleting:

@@ -21,16 +21,10 @@ from kafka_pipeline.operations.rehearsal.comparer import Output
 from kafka_pipeline.operations.rehearsal.passage import hops
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.pipeline.units import group_of
+from tests.small_config import small_config
 
-LIVE = Config(
-    server_ip="127.0.0.1",
-    server_port=9092,
-    job_name="shop",
-    tm_number=2,
-    parallelism=2,
-    replication_factor=1,
-    source_topic="orders",
-    sink_topic="totals",
+LIVE = small_config(
+    job_name="shop", tm_number=2, parallelism=2, source_topic="orders", sink_topic="totals"
 )
 OLD = """
 sinks: {audit: audit_log, gone: gone_log}

@@ -10,23 +10,13 @@ import pytest
 
 from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.cluster.conditions import Condition
-from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import PipelineError, UnavailableError
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.operations import waiting
+from tests.small_config import small_config
 from tests.unit.admin.beats import COUNT, leader, look, report, running
 
-CONFIG = Config(
-    server_ip="127.0.0.1",
-    server_port=9092,
-    tm_number=1,
-    parallelism=1,
-    replication_factor=1,
-    source_topic="in",
-    sink_topic="out",
-    heartbeat_interval_ms=1000,
-    state_dir=Path("state"),
-)
+CONFIG = small_config(heartbeat_interval_ms=1000, state_dir=Path("state"))
 
 
 class Job:

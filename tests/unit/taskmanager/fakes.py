@@ -32,19 +32,12 @@ from kafka_pipeline.taskmanager.task_start import TaskStart
 from kafka_pipeline.taskmanager.task_stores import TaskStores
 from kafka_pipeline.taskmanager.time_watch import TimeWatch
 from kafka_pipeline.taskmanager.user_errors import UserErrorLog
+from tests.small_config import small_config
 
 TIMEOUT_S = 20
 HAS_MORE = object()
 """What `FakeTask.on_turn` returns if records are left."""
-CONFIG = Config(
-    server_ip="127.0.0.1",
-    server_port=1,
-    tm_number=1,
-    parallelism=1,
-    replication_factor=1,
-    source_topic="in",
-    sink_topic="out",
-)
+CONFIG = small_config(server_port=1)
 
 
 def replica(partition: int, spec: ProcessorSpec | None = None) -> ProcessorReplica:

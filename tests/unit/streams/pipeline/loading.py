@@ -11,17 +11,9 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.streams.pipeline.load import load_pipeline
+from tests.small_config import small_config
 
-CONFIG = Config(
-    server_ip="127.0.0.1",
-    server_port=9092,
-    tm_number=2,
-    parallelism=2,
-    replication_factor=1,
-    source_topic="in",
-    sink_topic="out",
-    modules=("shop", "tests.user_code", "_a"),
-)
+CONFIG = small_config(tm_number=2, parallelism=2, modules=("shop", "tests.user_code", "_a"))
 READ_AS_FEEDBACK = (
     "if its records are to come back, read that topic by a source with `feedback: true`, in a "
     "topology with feedback=True"

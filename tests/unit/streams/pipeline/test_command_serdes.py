@@ -22,17 +22,9 @@ from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.pipeline.kinds.command_serdes import command_serde
 from kafka_pipeline.streams.schema_registry import SchemaRegistry, avro, json_schema, protobuf
 from tests.schema_registry import StandIn, order_type, standing_in
+from tests.small_config import SMALL_CONFIG
 
-CONFIG = """
-server_ip: "127.0.0.1"
-server_port: 9092
-tm_number: 1
-parallelism: 1
-replication_factor: 1
-source_topic: orders
-sink_topic: totals
-modules: [messages_of_command]
-"""
+CONFIG = SMALL_CONFIG + "modules: [messages_of_command]\n"
 LINE = {"type": "record", "name": "shop.Line", "fields": [{"name": "n", "type": "int"}]}
 OTHER = {"type": "record", "name": "shop.Other", "fields": [{"name": "n", "type": "int"}]}
 ORDER = json.dumps(

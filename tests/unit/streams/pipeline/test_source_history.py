@@ -11,17 +11,9 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.history import HistorySpec
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.streams.pipeline.load import load_pipeline
+from tests.small_config import SMALL_CONFIG
 
-CONFIG = """
-server_ip: 127.0.0.1
-server_port: 1
-tm_number: 1
-parallelism: 1
-replication_factor: 1
-source_topic: in
-sink_topic: out
-tables: {paths: [lake], write_urls: ["https://c/api"]}
-"""
+CONFIG = SMALL_CONFIG + 'tables: {paths: [lake], write_urls: ["https://c/api"]}\n'
 PARTS = "record_columns: {key: k, timestamp: t, partition: p, offset: o}"
 OWN = f"written_by: shop/Orders, {PARTS}"
 DELTA = f"format: delta, path: lake/t, {OWN}"

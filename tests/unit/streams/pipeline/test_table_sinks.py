@@ -20,19 +20,13 @@ from kafka_pipeline.streams.backfill.plan import make_plan
 from kafka_pipeline.streams.pipeline.kinds.table_sink import TableSink
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.testing import TopologyTestDriver
+from tests.small_config import SMALL_CONFIG
 
-CONFIG = """
-server_ip: 127.0.0.1
-server_port: 1
-tm_number: 1
-parallelism: 1
-replication_factor: 1
-source_topic: in
-sink_topic: out
+CONFIG = f"""{SMALL_CONFIG}
 tables:
   write_paths: [lake]
   write_urls: ["postgresql://h/shop", "postgresql://i/", "https://c/api"]
-secrets: {variables: [URL, PASSWORD]}
+secrets: {{variables: [URL, PASSWORD]}}
 """
 TABLE = "format: delta, path: lake/t, schema: n BIGINT"
 ROWS = "format: postgres, table: t, schema: n BIGINT NOT NULL"

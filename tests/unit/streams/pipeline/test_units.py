@@ -12,7 +12,6 @@ from msgspec import structs
 
 from kafka_pipeline import serdes, stores
 from kafka_pipeline.common.code.user_code import UserCode
-from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.common.pipelines.specs import ClassSpec, ProcessorSpec, TopologySpec
@@ -31,20 +30,11 @@ from kafka_pipeline.streams.timestamps import (
     WallclockTimestampExtractor,
     record_timestamp,
 )
+from tests.small_config import small_config
 from tests.unit.streams.nodes import Nodes, batch
 
 CODE = UserCode(["tests.user_code"])
-CONFIG = Config(
-    server_ip="127.0.0.1",
-    server_port=9092,
-    job_name="job",
-    tm_number=1,
-    parallelism=2,
-    replication_factor=1,
-    source_topic="in",
-    sink_topic="out",
-    modules=("tests.user_code",),
-)
+CONFIG = small_config(job_name="job", parallelism=2, modules=("tests.user_code",))
 SUMS = """
 sources:
   plain: plain_topic

@@ -15,20 +15,12 @@ from kafka_pipeline.streams.sql.columns import batch_of, lookup_schema, table_of
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from kafka_pipeline.testing import TopologyTestDriver
+from tests.small_config import SMALL_CONFIG
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.test_topic_tables_model import JOINS
 
 pytestmark = pytest.mark.integration
 
-CONFIG = """
-server_ip: 127.0.0.1
-server_port: 9092
-tm_number: 1
-parallelism: 1
-replication_factor: 1
-source_topic: in
-sink_topic: out
-"""
 BATCH = Batch([b"a", b"b", None], [b"1", b"2", b"3"], [10, 11, 12], None, [0, 1, 2])
 TABLES = {"c": "city STRING, level INT", "d": ""}
 REASONS = {
@@ -127,7 +119,7 @@ def test_binary_keys_and_values_are_compared_as_they_are(local: LocalQueries) ->
 
 
 def test_driver_of_a_pipeline_takes_the_topic_of_a_table(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "config.yaml").write_text(SMALL_CONFIG)
     query = JOINS["left"].replace("{c}", "")
     (tmp_path / "pipeline.yaml").write_text(f"""
 sources: {{people: people_topic}}
@@ -164,7 +156,7 @@ processors:
 @pytest.mark.long
 def test_driver_of_a_pipeline_with_a_global_table(tmp_path: Path) -> None:
     """It is joined by any column, and each record sees its last rows."""
-    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "config.yaml").write_text(SMALL_CONFIG)
     (tmp_path / "pipeline.yaml").write_text("""
 sources: {rates: rates_topic}
 processors:

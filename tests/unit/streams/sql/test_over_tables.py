@@ -8,23 +8,14 @@ import pytest
 
 from kafka_pipeline import serdes
 from kafka_pipeline.testing import TopologyTestDriver
+from tests.small_config import SMALL_CONFIG
 
 pytestmark = pytest.mark.integration
-
-CONFIG = """
-server_ip: 127.0.0.1
-server_port: 9092
-tm_number: 1
-parallelism: 1
-replication_factor: 1
-source_topic: in
-sink_topic: out
-"""
 
 
 def test_records_and_results_see_the_rows_of_a_global_table(tmp_path: Path) -> None:
     """A join is of the time of the record, and what is above `OVER (…)` of that of its result."""
-    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "config.yaml").write_text(SMALL_CONFIG)
     (tmp_path / "pipeline.yaml").write_text("""
 sources: {products: products_topic}
 processors:

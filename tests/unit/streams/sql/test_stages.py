@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.specs import SqlSpec
@@ -17,19 +16,11 @@ from kafka_pipeline.streams.pipeline.kinds.sql import Sql
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.testing import TopologyTestDriver
+from tests.small_config import SMALL_CONFIG, small_config
 from tests.tiers import long_but_the_first
 
 pytestmark = pytest.mark.integration
 
-CONFIG = """
-server_ip: 127.0.0.1
-server_port: 9092
-tm_number: 1
-parallelism: 1
-replication_factor: 1
-source_topic: in
-sink_topic: out
-"""
 _SQL = Sql()
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
@@ -52,7 +43,7 @@ def results(
     folder: Path, text: str, records: list[tuple[object, int]], key: str | None = None
 ) -> list[tuple[object, ...]]:
     """Return the keys, values and times of what a pipeline gives for values with their times."""
-    (folder / "config.yaml").write_text(CONFIG, "utf-8")
+    (folder / "config.yaml").write_text(SMALL_CONFIG, "utf-8")
     (folder / "pipeline.yaml").write_text(text, "utf-8")
     with TopologyTestDriver.of_pipeline(folder / "config.yaml", folder / "pipeline.yaml") as driver:
         given = driver.create_input_topic("in", serdes.string, serdes.json)
@@ -229,15 +220,7 @@ def test_first_of_the_rows_of_a_join_that_tie_is_the_one_that_came_first(
 def loaded(folder: Path, text: str, queries: LocalQueries | None = None) -> Pipeline:
     """Load a pipeline; Spark checks its `queries`."""
     (folder / "pipeline.yaml").write_text(text, "utf-8")
-    config = Config(
-        server_ip="127.0.0.1",
-        server_port=9092,
-        tm_number=1,
-        parallelism=1,
-        replication_factor=1,
-        source_topic="in",
-        sink_topic="out",
-    )
+    config = small_config()
     return load_pipeline(folder / "pipeline.yaml", config, queries)
 
 

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from tests.small_config import SMALL_CONFIG
 from tests.tiers import long_but_the_first
 
 pytest_plugins = ["pytester"]
 
-CONFIG = """
-server_ip: 127.0.0.1
-server_port: 9092
-tm_number: 1
-parallelism: 1
-replication_factor: 1
-source_topic: in
-sink_topic: out
+CONFIG = f"""{SMALL_CONFIG}
 modules: [shop_of_test]
 python_path: [code]
-kafka: {sasl.password: "${NOT_SET_IN_TESTS}"}
+kafka: {{sasl.password: "${{NOT_SET_IN_TESTS}}"}}
 """
 SHOP = """
 from kafka_pipeline import Processor, PunctuationType, Record, TopologyBuilder, serdes, stores
