@@ -38,6 +38,7 @@ __all__ = [
     "Serde",
     "boolean",
     "bytes",
+    "calendar_windowed",
     "debezium",
     "debezium_changes",
     "debezium_key",

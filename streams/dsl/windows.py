@@ -25,10 +25,12 @@ from kafka_pipeline.streams.durations import Milliseconds, whole_ms, whole_ms_or
 from kafka_pipeline.streams.errors import InvalidArgumentError
 
 __all__ = [
+    "CalendarWindows",
     "JoinWindows",
     "SessionWindows",
     "SlidingWindows",
     "TimeWindows",
+    "calendar",
     "hopping",
     "join",
     "session",

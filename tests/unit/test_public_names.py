@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from kafka_pipeline import agg, serdes, stores, windows
 from kafka_pipeline.streams import api
 from scripts.names_page import PUBLIC
 
@@ -21,6 +22,16 @@ def test_each_name_is_on_a_reference_page(module: ModuleType) -> None:
     assert all(re.search(rf"`{name}\b", text) for name in module.__all__)
     # A name without a docstring has an empty cell.
     assert "|  |" not in (PAGES / "names.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("module", [agg, serdes, stores, windows], ids=lambda each: each.__name__)
+def test_what_pages_call_is_public(module: ModuleType) -> None:
+    name = module.__name__.rpartition(".")[2]
+    pages = (ROOT / "docs").rglob("*.md")
+    called = re.compile(rf"(?<![\w.]){name}\.([a-z]\w*)\(")
+    found = {each for page in pages for each in called.findall(page.read_text(encoding="utf-8"))}
+    assert found
+    assert found <= set(module.__all__)
 
 
 def test_each_module_with_public_names_is_listed() -> None:
