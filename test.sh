@@ -14,6 +14,9 @@ unset PYTHONDONTWRITEBYTECODE
 # processes that run them would compile all of them. The run itself reports what does not compile.
 .venv/bin/mypy &
 mypy=$!
+# In the background, it ignores Ctrl-C, and pytest, which handles it, does not end this script.
+trap 'kill "$mypy" 2>/dev/null || true' EXIT
+trap 'exit 130' INT
 .venv/bin/pytest --collect-only "$@" &>/dev/null || true
 # Hypothesis writes a table of all characters when it first needs one, which takes seconds, and each of
 # those processes would make its own.

@@ -7,14 +7,14 @@ import signal
 import sys
 from types import FrameType
 
-from kafka_pipeline.common.process.standard_streams import open_missing
+from kafka_pipeline.common.process.standard_streams import make_usable
 
 
 def main() -> None:
     """Run the command that the process arguments name."""
     # Imported late: this takes a while, and Ctrl-C meanwhile ends the process without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    open_missing()
+    make_usable()
     # A terminal whose encoding lacks a character gets an escape, as it does on stderr anyway.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.process.standard_streams import open_missing
+from kafka_pipeline.common.process.standard_streams import make_usable
 from kafka_pipeline.common.process.stop_signals import StopSignals
 
 
@@ -10,7 +10,7 @@ def main() -> None:
     """Run the command with the process's arguments."""
     signals = StopSignals()
     signals.install()
-    open_missing()
+    make_usable()
     # Imported late: the import takes half a second, and a signal may arrive during it.
     from kafka_pipeline.jobmanager.command import app
 

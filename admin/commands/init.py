@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kafka_pipeline.admin.samples import Template, write_samples
+from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.process.cli import run_command
 
 
@@ -27,5 +28,9 @@ def init(
     The job gets the name of the folder. All templates but the basic one have tests, too: run
     `pipeline test tests.yaml`. Existing files stay untouched.
     """
+    try:
+        folder = folder.expanduser()  # quotes keep the shell from doing so
+    except RuntimeError as error:
+        raise ConfigError(f"{folder} does not exist: {error}") from error
     for path in write_samples(folder, template):
         typer.echo(f"wrote {path}")

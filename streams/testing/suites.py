@@ -339,6 +339,8 @@ def _tests(fields: Fields, problems: Problems) -> list[tuple[str, list[Pair]]]:
         test = Fields(item.pairs, problems, at=item, known=("name", "steps"))
         name = test.text(_NAME)
         steps = test.items(_TEST_STEPS)
+        if steps is not None and not steps.items:
+            problems.add(steps, f"steps is empty: write {_TEST_STEPS.about}")
         tests.append((name, [_step(step, problems) for step in (steps.items if steps else ())]))
     return tests
 

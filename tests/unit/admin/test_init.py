@@ -41,6 +41,17 @@ def test_init_writes_to_the_current_folder_by_default(
     assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "pipeline.yaml", "schemas"}
 
 
+def test_init_takes_a_tilde_in_quotes_for_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It made a folder with that name, which `rm -r ~` would not delete."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert pipeline("init", "~/shop").exit_code == 0
+    assert (tmp_path / "shop" / "pipeline.yaml").exists()
+    missing = pipeline("init", "~no_user/shop")
+    assert (missing.exit_code, missing.stdout) == (2, "")
+
+
 @pytest.mark.parametrize(
     ("folder", "job"),
     [

@@ -39,12 +39,20 @@ def test_a_command_without_its_streams_ends_as_with_them(
     assert run_closed(words.split(), tmp_path) == exit_code
 
 
+def test_help_of_a_terminal_that_knows_no_width_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was empty: some programs that run commands set `COLUMNS` to 0."""
+    monkeypatch.setenv("COLUMNS", "0")
+    code = "from kafka_pipeline.admin.cli import main; main()"
+    help_ = subprocess.check_output([sys.executable, "-c", code, "init", "--help"], text=True)
+    assert "Write a sample config.yaml" in help_
+
+
 def test_what_a_child_prints_goes_to_no_file_that_was_opened(tmp_path: Path) -> None:
     code = """
 import subprocess
 from pathlib import Path
-from kafka_pipeline.common.process.standard_streams import open_missing
-open_missing()
+from kafka_pipeline.common.process.standard_streams import make_usable
+make_usable()
 with Path("data").open("wb") as file:
     file.write(b"data")
     file.flush()

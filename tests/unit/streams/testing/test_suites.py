@@ -142,7 +142,7 @@ def test_a_processor_that_cannot_begin_or_end_fails_the_test_and_the_next_one_ru
     suite: Path, place: str, problem: str
 ) -> None:
     (suite.parent / "pipeline.yaml").write_text(BROKEN.replace("PLACE", place))
-    suite.write_text("tests: [{name: a, steps: []}, {name: b, steps: []}]")
+    suite.write_text("tests: [{name: a, steps: [{advance: 0}]}, {name: b, steps: [{advance: 0}]}]")
     where = '(tests/user_code/broken.py:27 in _fail_in, processor "Broken")'
     assert run_suite(suite) == [TestResult(name, f"{suite}: {problem} {where}") for name in "ab"]
 
@@ -335,7 +335,7 @@ def test_stores_of_all_kinds_are_compared(suite: Path) -> None:
 )
 def test_slips_in_names_of_topics_are_mistakes(suite: Path, text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        problems(suite, "", text)
+        problems(suite, "{advance: 0}", text)
     assert problem in str(raised.value)
 
 
@@ -343,7 +343,10 @@ def test_slips_in_names_of_topics_are_mistakes(suite: Path, text: str, problem: 
     "name", ["source", "in", "words", "words_topic", "Adder_Counter_job", "Adder_dead_letter_job"]
 )
 def test_all_topics_of_the_pipeline_can_have_serdes_and_partitions(suite: Path, name: str) -> None:
-    assert problems(suite, "", f"serdes: {{{name}: {{}}}}\npartitions: {{{name}: 2}}") == []
+    assert (
+        problems(suite, "{advance: 0}", f"serdes: {{{name}: {{}}}}\npartitions: {{{name}: 2}}")
+        == []
+    )
 
 
 @pytest.mark.parametrize("place", ["of_pipeline", "create_input_topic"])
@@ -389,6 +392,10 @@ def test_what_is_missing_ends_the_command_as_everywhere(
         ("tests: []\nserdes: {x: {key: sting}}", '2:19: key must be "boolean"'),
         ("tests: []", "1:8: tests is empty: write a test, with name and steps"),
         (
+            "tests: [{name: a, steps: []}]",
+            "1:26: steps is empty: write a list of produce, assert, advance, store, former",
+        ),
+        (
             "tests: [{name: t, steps: [{assert: {records: [{}]}}]}]",
             "1:47: a record must say what to compare: write one or more of key, value, timestamp_",
         ),
@@ -421,7 +428,8 @@ def test_mistakes_in_a_suite_have_their_place(suite: Path, text: str, problem: s
 
 def test_command_tells_each_test_and_fails_with_one_of_them(suite: Path) -> None:
     suite.write_text(
-        "tests:\n- {name: good, steps: []}\n- {name: bad, steps: [{assert: {records: [{key: x}]}}]}"
+        "tests:\n- {name: good, steps: [{advance: 0}]}\n"
+        "- {name: bad, steps: [{assert: {records: [{key: x}]}}]}"
     )
     result = invoke("test", suite)
     assert result.exit_code == 1
@@ -430,7 +438,7 @@ def test_command_tells_each_test_and_fails_with_one_of_them(suite: Path) -> None
 
 
 def test_command_shows_the_results_before_a_suite_with_mistakes(suite: Path) -> None:
-    suite.write_text("tests: [{name: good, steps: []}]")
+    suite.write_text("tests: [{name: good, steps: [{advance: 0}]}]")
     wrong = suite.with_name("wrong.yaml")
     wrong.write_text("tests: []")
     result = invoke("test", suite, wrong)
