@@ -103,7 +103,8 @@ class Reset:
             moves = [*self._find(target, inputs)]
         except EngineError as error:
             raise UnavailableError(f"the offsets cannot be found: {error}") from error
-        self.moves = moves
+        self._is_shift = isinstance(target, Shift)
+        self.moves = _left(moves) if self._is_shift else moves
         """The offsets that are to change, in the order of the file."""
         if not self.moves:
             raise ConfigError("none of the processors reads such a topic or partition")
@@ -152,8 +153,9 @@ class Reset:
     def carry_out(self, *, clears_state: bool) -> None:
         """Commit the new offsets, after all state was deleted if `clears_state`.
 
-        It can be repeated if it was interrupted. Raises `UnavailableError` if Kafka does not do it,
-        or if a task has started meanwhile.
+        It can be repeated if it was interrupted: no task begins with half of a state, or with an
+        offset that is still to be shifted, and none is shifted twice. Raises `UnavailableError` if
+        Kafka does not do it, or if a task has started meanwhile.
         """
         names = self._config.topic_names
         try:
@@ -166,9 +168,9 @@ class Reset:
                     # What a task has left open could set offsets afterwards.
                     producer.fence(_TIMEOUT_S)
                     producers.append(producer)
-                if clears_state:
-                    # If this process ends before all is done, no task begins with half of it.
+                if clears_state or self._is_shift:
                     self._commit(producers, _marked)
+                if clears_state:
                     self._clear_state()
                 self._commit(producers, _moved)
         except EngineError as error:
@@ -223,6 +225,12 @@ def _require_reached(place: Partition, end: int, committed: Committed) -> None:
 
 def _places(replica: ProcessorReplica) -> list[Partition]:
     return [(topic, replica.task.partition) for topic in replica.in_topics]
+
+
+def _left(moves: Sequence[OffsetMove]) -> Sequence[OffsetMove]:
+    """Return what an interrupted shift has left: it marks all offsets, and moves them in order."""
+    marked = [move.before is not None and move.before.is_being_reset for move in moves]
+    return moves[marked.index(True) :] if any(marked) else moves
 
 
 def _moved(move: OffsetMove) -> Committed:

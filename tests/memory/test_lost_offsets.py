@@ -117,7 +117,7 @@ def test_task_whose_state_was_perhaps_deleted_by_a_reset_waits_for_its_end(job: 
     job.write()
     job.run()
     job.broker.set_committed(GROUP, {INPUT: Committed(RECORDS, is_being_reset=True)})
-    assert "a `pipeline reset --state clear` of the processor was interrupted" in job.refusal()
+    assert "a `pipeline reset` of the processor was interrupted" in job.refusal()
     assert job.committed() == RECORDS
 
 

@@ -13,12 +13,13 @@ from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.deployment.desired_state import StopOrder, Wish
 from kafka_pipeline.operations import reset as module
-from kafka_pipeline.operations.reset import Inputs, Reset
+from kafka_pipeline.operations.reset import Inputs, Reset, Shift, Target
 from kafka_pipeline.operations.starts import Earliest
 from tests.unit.streams.pipeline.loading import CONFIG, load
 
 COUNTER = "- {id: Counter, type: count, to: [sink]}"
 TASKS = 2
+EARLIEST = Earliest()
 
 
 class Group:
@@ -26,6 +27,8 @@ class Group:
 
     def __init__(self) -> None:
         self.positions: dict[Partition, Committed] = {}
+        self.commits_left = 1_000
+        """How many commits succeed before the process is killed."""
 
     def reader(self, *_: object) -> Any:
         return SimpleNamespace(
@@ -41,6 +44,9 @@ class Group:
 
     def _commit(self, positions: Mapping[Partition, Committed], metadata: str) -> None:
         assert metadata == "metadata"
+        if not self.commits_left:
+            raise KeyboardInterrupt
+        self.commits_left -= 1
         self.positions |= positions
 
 
@@ -52,7 +58,9 @@ def group(monkeypatch: pytest.MonkeyPatch) -> Group:
     return made
 
 
-def planned(monkeypatch: pytest.MonkeyPatch, stop: StopOrder | None = None) -> Reset:
+def planned(
+    monkeypatch: pytest.MonkeyPatch, stop: StopOrder | None = None, target: Target = EARLIEST
+) -> Reset:
     admin: Any = SimpleNamespace(
         stable_ends=lambda asked: dict.fromkeys(asked, 9),
         oldest_offsets=lambda asked: dict.fromkeys(asked, 0),
@@ -64,7 +72,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, stop: StopOrder | None = None) -> R
     monkeypatch.setattr(module, "read_status", lambda _config: None)
     monkeypatch.setattr(module, "_require_rest", lambda *_: None)
     monkeypatch.setattr(module, "settled_ends", lambda *_: {})
-    return Reset(CONFIG, ["Counter"], Earliest(), Inputs())
+    return Reset(CONFIG, ["Counter"], target, Inputs())
 
 
 def test_tasks_do_not_begin_before_a_reset_that_deletes_their_state_is_complete(
@@ -83,6 +91,32 @@ def test_tasks_do_not_begin_before_a_reset_that_deletes_their_state_is_complete(
     monkeypatch.setattr(module, "renew_topics", lambda *_: None)
     planned(monkeypatch).carry_out(clears_state=True)
     assert [*group.positions.values()] == [Committed(0, dead_letters=3)] * TASKS
+
+
+BEFORE, MOVED = Committed(5), Committed(3)
+MARKED = Committed(5, is_being_reset=True)
+
+
+@pytest.mark.parametrize(
+    ("commits", "left"),
+    [
+        (0, [BEFORE, BEFORE]),
+        (1, [MARKED, BEFORE]),
+        (2, [MARKED, MARKED]),
+        (3, [MOVED, MARKED]),
+    ],
+)
+def test_shift_that_is_killed_at_any_commit_and_repeated_shifts_once(
+    group: Group, monkeypatch: pytest.MonkeyPatch, commits: int, left: list[Committed]
+) -> None:
+    group.positions = {("in", n): BEFORE for n in range(TASKS)}
+    group.commits_left = commits
+    with pytest.raises(KeyboardInterrupt):
+        planned(monkeypatch, target=Shift(-2)).carry_out(clears_state=False)
+    assert [*group.positions.values()] == left
+    group.commits_left = 1_000
+    planned(monkeypatch, target=Shift(-2)).carry_out(clears_state=False)
+    assert [*group.positions.values()] == [MOVED, MOVED]
 
 
 @pytest.mark.parametrize(
