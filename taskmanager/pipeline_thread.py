@@ -22,10 +22,10 @@ from kafka_pipeline.taskmanager.channel import WorkerChannel
 from kafka_pipeline.taskmanager.clients import Reader
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext, TaskMemory
 from kafka_pipeline.taskmanager.shared_consumers import (
+    CannotRead,
     End,
     FetchedRecords,
     Lost,
-    PastLost,
     SharedConsumers,
 )
 from kafka_pipeline.taskmanager.state_answers import StateAnswers
@@ -201,7 +201,7 @@ class PipelineThread:
                         running.reached_end(partition, offset)
                     case Lost(error=error):
                         raise running.loss_of_input(error)
-                    case PastLost(error=error):
+                    case CannotRead(error=error):
                         raise error
                 fed[task_id] = running
             except BaseException as raised:

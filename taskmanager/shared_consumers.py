@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kafka_pipeline.common.errors import EngineError
-from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.clients import Partition, TransactionFailedError
 from kafka_pipeline.common.kafka.data import ReadError
 from kafka_pipeline.common.process.fault_points import reach
 from kafka_pipeline.common.record_batch import RecordBatch
@@ -47,15 +47,15 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class PastLost:
-    """A table does not give a task the records before those that the brokers have."""
+class CannotRead:
+    """A task gets no records: from a table, or because there can be no consumer for it now."""
 
     task: TaskId
     running: RunningTask
     error: EngineError
 
 
-Fetched = FetchedRecords | End | Lost | PastLost
+Fetched = FetchedRecords | End | Lost | CannotRead
 
 
 @dataclass(slots=True)
@@ -180,6 +180,7 @@ class SharedConsumers:
         """Tasks that get the records of a partition from a table, before those of the brokers."""
         self._at_end: list[tuple[_Feed, TaskId]] = []
         """Tasks that joined a feed that is at its end, which is not reported a second time."""
+        self._without_consumer: list[CannotRead] = []
 
     @property
     def have_room(self) -> bool:
@@ -196,6 +197,7 @@ class SharedConsumers:
 
     def remove(self, task_id: TaskId, task: RunningTask) -> None:
         """Stop fetching for a task; does nothing if it has no feeds."""
+        self._without_consumer = [each for each in self._without_consumer if each.task != task_id]
         for partition in task.partitions:
             self._full.pop((task_id, partition), None)
             self._past.pop((task_id, partition), None)
@@ -212,6 +214,8 @@ class SharedConsumers:
             for fetched_past in self._take_past(task_id, partition):
                 wait_s = 0
                 yield fetched_past
+        failed, self._without_consumer = self._without_consumer, []
+        yield from failed
         at_end, self._at_end = self._at_end, []
         for ended, task_id in at_end:
             if ended.is_at_its_end and task_id in ended.tasks:
@@ -259,7 +263,7 @@ class SharedConsumers:
             batch = past.take(self._most_records)
         except EngineError as error:
             del self._past[task_id, partition]
-            yield PastLost(task_id, task, error)
+            yield CannotRead(task_id, task, error)
             return
         if batch is not None:
             yield FetchedRecords(task_id, task, batch)
@@ -325,7 +329,12 @@ class SharedConsumers:
             if feed is not None and feed.read <= offset <= feed.next:
                 self._join(consumer, feed, task_id, task)
                 return
-        consumer = self._consumer_without(partition)
+        try:
+            consumer = self._consumer_without(partition)
+        except TransactionFailedError as error:
+            # There may be no token now. The task starts again, once there can be one.
+            self._without_consumer.append(CannotRead(task_id, task, error))
+            return
         self._join(consumer, consumer.open(partition, offset), task_id, task)
 
     def _join(

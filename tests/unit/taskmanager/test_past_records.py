@@ -21,7 +21,7 @@ from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.taskmanager import past_start
 from kafka_pipeline.taskmanager.past_records import PastRecords, wait_for_any
-from kafka_pipeline.taskmanager.shared_consumers import PastLost
+from kafka_pipeline.taskmanager.shared_consumers import CannotRead
 from tests.small_config import SMALL_CONFIG
 from tests.unit.taskmanager.test_shared_consumers import FULL, MOST, P, Q, QueueTask, Rig
 
@@ -135,7 +135,7 @@ def test_a_table_that_cannot_be_read_stops_its_task_alone(rig: Rig) -> None:
     past = PastRecords(fail, 0, 5)
     lost, other = add(rig, "lost", past), rig.task("other", q=0)
     wait_for_any([past], 10)
-    (error,) = [each for each in rig.consumers.fetch(0) if isinstance(each, PastLost)]
+    (error,) = [each for each in rig.consumers.fetch(0) if isinstance(each, CannotRead)]
     assert (error.task, str(error.error)) == (lost.id, "the file is gone")
     rig.consumers.remove(lost.id, lost)
     rig.consumers.remove(other.id, other)

@@ -10,14 +10,24 @@ from typing import Any
 
 import pytest
 
-from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition
+from kafka_pipeline.common.kafka.clients import (
+    NonRetriableError,
+    Partition,
+    TransactionFailedError,
+)
 from kafka_pipeline.common.kafka.data import Fetched, ReadError
 from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.stores.resources import StoreResources
 from kafka_pipeline.taskmanager.running_task import RunningTask
-from kafka_pipeline.taskmanager.shared_consumers import End, FetchedRecords, Lost, SharedConsumers
+from kafka_pipeline.taskmanager.shared_consumers import (
+    CannotRead,
+    End,
+    FetchedRecords,
+    Lost,
+    SharedConsumers,
+)
 from kafka_pipeline.taskmanager.task_stores import TaskStores
 from tests.tiers import long_but_the_first
 from tests.unit.taskmanager import fakes
@@ -162,10 +172,13 @@ class Rig:
     def __init__(self) -> None:
         self.topic = Topic()
         self.readers: list[LogReader] = []
+        self.has_token = True
         context: Any = SimpleNamespace(config=CONFIG, clients=FakeClients(None, self._reader))
         self.consumers = SharedConsumers(context, lambda reader: reader.close())
 
     def _reader(self) -> LogReader:
+        if not self.has_token:
+            raise TransactionFailedError("no token")
         self.readers.append(LogReader(self.topic))
         return self.readers[-1]
 
@@ -233,6 +246,34 @@ def test_a_task_that_comes_later_is_brought_up_and_then_shares_the_consumer(rig:
     assert late.got[P] == list(range(3, 55))
     assert rig.in_use == 1
     assert [reader.is_closed for reader in rig.readers] == [False, True]
+
+
+def test_only_a_task_that_needs_a_new_consumer_waits_until_there_can_be_one(rig: Rig) -> None:
+    """The worker ended while there were no tokens, and with it all its tasks."""
+    rig.topic.write(P, 50)
+    early = rig.task("early", p=0)
+    rig.fetch_all(early)
+
+    rig.has_token = False
+    late = rig.task("late", p=3)
+    found = [each for each in rig.consumers.fetch(0) if isinstance(each, CannotRead)]
+    assert [(each.task, str(each.error)) for each in found] == [(late.id, "no token")]
+    rig.topic.write(P, 5)
+    rig.fetch_all(early)
+    assert early.got[P] == list(range(55))
+
+    rig.has_token = True
+    rig.consumers.remove(late.id, late)
+    again = rig.task("late", p=3)
+    rig.fetch_all(early, again)
+    assert again.got[P] == list(range(3, 55))
+
+
+def test_a_failure_to_make_a_consumer_is_forgotten_with_its_task(rig: Rig) -> None:
+    rig.has_token = False
+    task = rig.task("a", p=0)
+    rig.consumers.remove(task.id, task)
+    assert not [*rig.consumers.fetch(0)]
 
 
 def test_a_task_that_is_ahead_does_not_get_records_again(rig: Rig) -> None:
