@@ -410,6 +410,8 @@ class TaskManagerDaemon:
             problems.append("no JobManager has answered this TaskManager yet")
         if not self._spark.is_alive:
             problems.append("Spark is gone")
+        if not self._state.has_threads:
+            problems.append("none of its PipelineThreads runs")
         return problems
 
     def _request_stop(self) -> None:

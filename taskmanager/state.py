@@ -162,6 +162,11 @@ class TaskManagerState:
         return self._sequence > 0
 
     @property
+    def has_threads(self) -> bool:
+        """Whether a thread for tasks runs, as far as is known."""
+        return any(self._threads[number].state in _ALIVE for number in self._own)
+
+    @property
     def reports_sent(self) -> int:
         """The number of introductions and heartbeats so far."""
         return self._reporter.beats

@@ -23,7 +23,7 @@ from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.taskmanager import channel_messages, metrics
 from kafka_pipeline.taskmanager.channel_messages import TaskMeasures
 from kafka_pipeline.taskmanager.daemon import TaskManagerDaemon
-from kafka_pipeline.taskmanager.events import ThreadConnected
+from kafka_pipeline.taskmanager.events import ThreadConnected, ThreadLost
 from kafka_pipeline.taskmanager.measurements import Measurements
 from kafka_pipeline.taskmanager.state import TaskManagerState
 from tests.unit.taskmanager.fakes import CONFIG
@@ -106,6 +106,11 @@ class Watched:
     def is_alive(self) -> bool:
         return self.has_spark
 
+    def connect(self) -> None:
+        """Let the thread come up."""
+        self.state.handle(Tick(1000))
+        self.state.handle(ThreadConnected(0))
+
     def answer(self, epoch: int) -> None:
         """Let the JobManager of an epoch send a command."""
         self.state.handle(Processors(3, "incarnation", epoch, 1, (REPLICA,), ()))
@@ -116,6 +121,7 @@ class Watched:
 
 def test_a_task_manager_is_ready_once_the_job_manager_that_leads_has_answered() -> None:
     watched = Watched()
+    watched.connect()
     assert watched.daemon._not_ready() == ["no JobManager has answered this TaskManager yet"]
     watched.answer(epoch=5)
     assert watched.daemon._not_ready() == []
@@ -125,8 +131,20 @@ def test_a_task_manager_is_ready_once_the_job_manager_that_leads_has_answered() 
     assert watched.daemon._not_ready() == []
 
 
+def test_a_task_manager_is_not_ready_while_none_of_its_threads_runs() -> None:
+    watched = Watched()
+    watched.answer(epoch=5)
+    none_runs = ["none of its PipelineThreads runs"]
+    assert watched.daemon._not_ready() == none_runs
+    watched.connect()
+    assert watched.daemon._not_ready() == []
+    watched.state.handle(ThreadLost(0))
+    assert watched.daemon._not_ready() == none_runs
+
+
 def test_a_task_manager_without_spark_is_not_ready() -> None:
     watched = Watched()
+    watched.connect()
     watched.answer(epoch=5)
     watched.has_spark = False
     assert watched.daemon._not_ready() == ["Spark is gone"]
