@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from kafka_pipeline.streams.stores.window import WindowStore
 
 TimeAndBytes = tuple[int, bytes]
+Entries = dict[bytes, list[TimeAndBytes]]
+"""Times and values of each key, in the order of the store."""
 
 _SHARE = 8
 """One cache takes up to this part of the budget of all."""
@@ -23,8 +25,8 @@ class RecentWindows(StoreCache):
     """A window store with duplicates, whose newest entries are in memory too.
 
     It does what `fetch_serialized` and `put_one_serialized` of the store do, and nobody else may
-    write to the store. All entries later than `complete_after` are in memory, and all entries are
-    in the store. Those that are more than `lookback_ms` older than the newest one are forgotten
+    write to the store. All entries after a certain time are in memory, and all entries are in the
+    store. Those that are more than `lookback_ms` older than the newest one are forgotten
     before they take as much memory as the others, and all of them if they take too much.
     """
 
@@ -33,41 +35,43 @@ class RecentWindows(StoreCache):
         super().__init__(store.cache_budget)
         store.expect_no_reads()
         self.store = store
-        self.entries: dict[bytes, list[TimeAndBytes]] = {}
-        """Times and values of each key, in the order of the store."""
-        self.complete_after = store.stream_time
-        """The last time at which the store may have entries that are not in memory."""
         self._lookback_ms = lookback_ms
         self._least = store.cache_budget.limit_bytes // _FIRST_SHARE
         self._most = store.cache_budget.limit_bytes // _SHARE
         self._shrinks_at = self._least
-        self._generation: int | None = store.generation
+        self._held: tuple[Entries, int, int | None] = {}, store.stream_time, store.generation
+        """What `follow` returns, and the generation of the store for which it is right.
 
-    def follow(self) -> None:
-        """Forget what is in memory if writes were undone since the last call, or memory is short.
-
-        Call this ahead of using `entries`.
+        Another thread may replace all of it at once, but not change it.
         """
-        if self._generation != self.store.generation:
-            self._generation = self.store.generation
-            self.entries, self.complete_after, self.size = {}, self.store.stream_time, 0
+
+    def follow(self) -> tuple[Entries, int]:
+        """Return what is in memory, and until when the store may have entries that are not.
+
+        Forgets all if writes were undone since the last call.
+        """
+        entries, complete_after, generation = self._held
+        if generation != self.store.generation:
+            entries, complete_after, self.size = {}, self.store.stream_time, 0
+            self._held = entries, complete_after, self.store.generation
+        return entries, complete_after
 
     def fetch_serialized(self, key: bytes, first: int, last: int) -> Sequence[TimeAndBytes]:
         """Return times and values of a key in a range of times, the oldest first."""
-        self.follow()
-        if first <= self.complete_after:
+        entries, complete_after = self.follow()
+        if first <= complete_after:
             return self.store.fetch_serialized(key, first, last)
-        return between(self.entries.get(key, ()), max(first, self.store.live_from), last)
+        return between(entries.get(key, ()), max(first, self.store.live_from), last)
 
     def put_one_serialized(self, key: bytes, time: int, value: bytes) -> None:
         """Add a value; what has expired is dropped and counted."""
-        self.follow()
-        if time <= self.complete_after:
+        entries, complete_after = self.follow()
+        if time <= complete_after:
             self.store.put_one_serialized(key, time, value)
             return
-        number = len(between(self.entries.get(key, ()), time, time))
+        number = len(between(entries.get(key, ()), time, time))
         if self.store.put_one_serialized(key, time, value, number):
-            insert(self.entries.setdefault(key, []), time, value)
+            insert(entries.setdefault(key, []), time, value)
             self.grow(ENTRY_BYTES + len(key) + len(value))
 
     def grow(self, size: int) -> None:
@@ -77,24 +81,25 @@ class RecentWindows(StoreCache):
             self._shrink()
 
     def clear(self) -> None:
-        """Have the thread of the store forget everything when it next uses it."""
-        self._generation, self.size = None, 0
+        """Forget everything; the thread of the store may finish what it does with it."""
+        self._held, self.size = ({}, 0, None), 0
 
     def measure(self) -> int:
         return self.size
 
     def _shrink(self) -> None:
+        entries, complete_after, generation = self._held
         newest = self.store.stream_time
-        after = max(self.complete_after, newest - self._lookback_ms - 1)
+        after = max(complete_after, newest - self._lookback_ms - 1)
         kept, size = {}, 0
-        for key, entries in self.entries.items():
-            left = entries[bisect_left(entries, (after + 1,)) :]
+        for key, of_key in entries.items():
+            left = of_key[bisect_left(of_key, (after + 1,)) :]
             if left:
                 kept[key] = left
                 size += (ENTRY_BYTES + len(key)) * len(left) + sum(len(value) for _, value in left)
         if size > self._most // 2:
             kept, after, size = {}, newest, 0
-        self.entries, self.complete_after, self.size = kept, after, size
+        self._held, self.size = (kept, after, generation), size
         self._shrinks_at = min(max(2 * size, self._least), self._most)
 
 

@@ -35,13 +35,11 @@ class WindowBatch:
         """Begin with what is in the store, which nobody else may change before `end`."""
         store = recent.store
         store.expire()
-        recent.follow()
         self._recent = recent
-        self.entries = recent.entries
-        """Times and values of each key, in the order of the store, later than `read_until`."""
         self._store = store
-        self.read_until = recent.complete_after
-        """The last time at which entries must be read from the store."""
+        self.entries, self.read_until = recent.follow()
+        """Entries by key that are later than a time, and the last one for which the store is read.
+        """
         self.stream_time = store.stream_time
         """The stream time of the store, with what was put."""
         self._live_from = store.live_from

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -210,9 +211,34 @@ def test_memory_is_limited_to_what_may_be_looked_up(backend: Backend) -> None:
     for time in range(100):
         recent.put_one_serialized(b"key", time, b"value")
         assert recent.size <= 4_000
-    oldest = recent.entries[b"key"][0][0]
-    assert recent.complete_after < oldest
+    entries, complete_after = recent.follow()
+    oldest = entries[b"key"][0][0]
+    assert complete_after < oldest
     assert 99 - oldest >= LOOKBACK
+
+
+def test_memory_is_free_at_once_though_the_task_rests(backend: Backend) -> None:
+    """Other stores clear it while memory is short."""
+    recent = RecentWindows(backend.build(DEFINITION), LOOKBACK)
+    value = bytes(1_000_000)
+    recent.put_one_serialized(b"key", 0, value)
+    backend.store.commit(1)
+    held = sys.getrefcount(value)
+    recent.clear()
+    assert sys.getrefcount(value) == held - 1
+
+
+def test_batch_in_which_memory_is_cleared_ends_as_it_began(backend: Backend) -> None:
+    recent = RecentWindows(backend.build(DEFINITION), LOOKBACK)
+    recent.put_one_serialized(b"key", 1, b"first")
+    batch = WindowBatch(recent)
+    batch.expect(b"key", 0, 9)
+    batch.load()
+    recent.clear()
+    batch.put_one_serialized(b"key", 2, b"second")
+    assert [time for time, _ in batch.fetch_serialized(b"key", 0, 9)] == [1, 2]
+    batch.end()
+    assert [time for time, _ in recent.fetch_serialized(b"key", 0, 9)] == [1, 2]
 
 
 def test_memory_holds_nothing_if_the_window_is_larger_than_the_limit(backend: Backend) -> None:
