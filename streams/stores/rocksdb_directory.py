@@ -14,7 +14,10 @@ import structlog
 from rocksdict import Options, Rdict
 
 from kafka_pipeline.common.errors import EngineError
+from kafka_pipeline.common.process.boot import boot_id
 
+_BOOT = "BOOT"
+"""The file with the id of the boot under which the store was last opened."""
 _LOCKED = ("While lock file", "lock hold by current process")
 # Parts of RocksDB's errors that do not blame the content of the directory.
 _SHORTAGES = tuple(
@@ -57,11 +60,20 @@ def open_directory(directory: Path, options: Callable[[], Options]) -> Rdict:
     """
     directory.mkdir(0o700, parents=True, exist_ok=True)
     with _claim(directory) as is_left:
+        is_of_now = _is_of_this_boot(directory)
         if is_left:
             logger.warning(
                 "state wiped: a process ended while it opened it", directory=str(directory)
             )
+        elif not is_of_now and _may_lack_changes(directory):
+            logger.warning(
+                "state wiped: the machine has started again since, and may have lost the end of "
+                "one of two write-ahead logs",
+                directory=str(directory),
+            )
         else:
+            if not is_of_now:
+                (directory / _BOOT).write_text(boot_id())
             try:
                 return Rdict(str(directory), options())
             except Exception as error:  # rocksdict raises bare Exceptions
@@ -76,10 +88,30 @@ def open_directory(directory: Path, options: Callable[[], Options]) -> Rdict:
                 )
         shutil.rmtree(directory)
         directory.mkdir(0o700, parents=True)
+        (directory / _BOOT).write_text(boot_id())
         try:
             return Rdict(str(directory), options())
         except Exception as error:  # rocksdict raises bare Exceptions
             raise StoreUnavailableError(f"{directory}: {error}") from error
+
+
+def _is_of_this_boot(directory: Path) -> bool:
+    """Whether the store was last opened since the machine started."""
+    try:
+        return (directory / _BOOT).read_bytes() == boot_id().encode()
+    except FileNotFoundError:
+        return False
+
+
+def _may_lack_changes(directory: Path) -> bool:
+    """Whether a loss of power may have left a gap in the store.
+
+    Nothing syncs the logs to disk. A single one is replayed up to what it has lost. Of two, which
+    there are while RocksDB flushes what the older one has, the newer one is replayed, too, if the
+    older one was cut between two records (facebook/rocksdb#7701). The store would then say that it
+    has all changes up to its offset.
+    """
+    return len(list(directory.glob("*.log"))) > 1
 
 
 def is_shortage(error: Exception) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_pipeline.streams.stores import rocksdb_directory
 from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
 from kafka_pipeline.streams.stores.rocksdb_directory import StoreLockedError, _claim
 from tests.unit.streams.rocksdb_stores import IDENTITY, reopened
@@ -119,6 +122,71 @@ def test_store_that_somebody_is_just_opening_is_locked(directory: Path) -> None:
     store = RocksDBStore(directory, IDENTITY)
     assert store.get(b"k") == b"1"
     store.close()
+
+
+@pytest.fixture
+def two_logs(tmp_path: Path) -> Path:
+    """Return a store as a loss of power may leave it: without the end of the older of two logs.
+
+    The flush that would have made the older log superfluous has not ended.
+    """
+    directory, left = tmp_path / "store", tmp_path / "left"
+    store = RocksDBStore(directory, IDENTITY)
+    store.restore({b"a": b"1"}, 1)
+    (older,) = directory.glob("*.log")
+    size = older.stat().st_size
+    store.restore({b"b": b"2"}, 2)
+    shutil.copytree(directory, left)
+    os.truncate(left / older.name, size)
+    store._db.flush()
+    store.restore({b"c": b"3"}, 3)
+    (newer,) = directory.glob("*.log")
+    shutil.copy(newer, left)
+    store.close()
+    return left
+
+
+def test_rocksdb_replays_a_log_though_the_one_before_it_has_lost_its_end(two_logs: Path) -> None:
+    """facebook/rocksdb#7701. Once this fails, stores need not be wiped after a loss of power."""
+    store = RocksDBStore(two_logs, IDENTITY)
+    assert [store.get(key) for key in (b"a", b"b", b"c")] == [b"1", None, b"3"]
+    assert store.offset == 3
+    store.close()
+
+
+def test_store_with_two_logs_is_wiped_once_the_machine_has_started_again(
+    two_logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rocksdb_directory, "boot_id", lambda: "another")
+    store = RocksDBStore(two_logs, IDENTITY)
+    assert "state wiped: the machine has started again since" in capsys.readouterr().out
+    assert (store.get(b"a"), store.offset) == (None, None)
+    store.restore({b"a": b"1"}, 1)
+    again = reopened(store, two_logs)
+    assert (again.get(b"a"), again.offset) == (b"1", 1)
+    again.close()
+
+
+def test_store_with_one_log_has_what_is_left_of_it_after_a_loss_of_power(
+    two_logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    max(two_logs.glob("*.log")).unlink()
+    monkeypatch.setattr(rocksdb_directory, "boot_id", lambda: "another")
+    store = RocksDBStore(two_logs, IDENTITY)
+    assert (store.get(b"a"), store.get(b"b"), store.offset) == (b"1", None, 1)
+    assert (two_logs / "BOOT").read_text() == "another"
+    store.close()
+
+
+def test_store_that_is_closed_while_it_flushes_has_one_log(directory: Path) -> None:
+    """Else, the whole store would have to be restored after the machine was started again."""
+    store = RocksDBStore(directory, IDENTITY)
+    for number in range(3):
+        store.restore({b"%d" % key: bytes(10_000) for key in range(1_000)}, number)
+        store._db.flush(wait=False)
+        store = reopened(store, directory)
+    store.close()
+    assert len(list(directory.glob("*.log"))) == 1
 
 
 def test_only_its_owner_may_enter_the_directory(tmp_path: Path) -> None:
