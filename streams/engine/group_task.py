@@ -302,6 +302,18 @@ class GroupTask:
         all_here = ends_reached if all_here is None else all_here
         self._runtime.commit_requested = False
         self._do("a call of user code", self._runtime.require_one_thread)
+        try:
+            return self._step(now_ms, ends_reached, until_s, all_here)
+        finally:
+            self._runtime.rest()
+
+    def _step(
+        self,
+        now_ms: int,
+        ends_reached: Mapping[Partition, int],
+        until_s: float,
+        all_here: Container[Partition],
+    ) -> StepResult:
         if self._input_time is not None:
             for partition in self._time.partitions:
                 self._input_time.read_up_to(partition, self._read(partition, ends_reached))

@@ -69,6 +69,12 @@ class RunningGroup:
         return set_marks, [s.undo for s in stores] + [s.back_to_mark for s in counting]
 
     @property
+    def changed_store(self) -> str:
+        """A store that was written since the last undo mark; "" if none was."""
+        stores = self._environment.stores.items()
+        return next((name for name, store in stores if not store.is_at_mark), "")
+
+    @property
     def reads_global_stores(self) -> bool:
         """Whether processors look up what follows a whole topic."""
         return bool(self._global_stores)

@@ -120,6 +120,7 @@ class GroupRuntime:
         self._lookup_tables = self.nodes.lookup_tables
         self._by_stream_time = self._queues[PunctuationType.STREAM_TIME]
         self._by_stream_time.skip(task_time.stream_time)
+        self.rest()
 
     @property
     def next_stream_time_punctuation(self) -> int | None:
@@ -221,9 +222,19 @@ class GroupRuntime:
         raise self._of_other_thread
 
     def require_one_thread(self) -> None:
-        """Raise `StreamsError` if a node was refused to forward from another thread."""
+        """Raise `StreamsError` if another thread has forwarded, or has changed a store at rest."""
         if self._of_other_thread is not None:
             raise self._of_other_thread
+        if name := self.nodes.changed_store:
+            raise StreamsError(
+                f'the store "{name}" was changed while its task was not called, by a thread of its '
+                "own, which may lose changes: use stores in process or in a punctuation"
+            )
+
+    def rest(self) -> None:
+        """Set the undo mark after a step: what stores get until the next one is not the task's."""
+        for set_mark in self._set_marks:
+            set_mark()
 
     def punctuate(self, type_: PunctuationType, now: int) -> bool:
         """Call the punctuations of a type that are due at `now`; return whether any was.

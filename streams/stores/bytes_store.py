@@ -244,6 +244,11 @@ class BytesStore(ABC):
             self._undo = []
             self._saved_timestamp = self.max_timestamp
 
+    @property
+    def is_at_mark(self) -> bool:
+        """Whether nothing was written since the last mark, or since the transaction began."""
+        return not self._undo
+
     def undo(self) -> None:
         """Set the open transaction back to the last mark, or to its beginning."""
         self._readers.read_all()

@@ -142,6 +142,7 @@ class DriverGroup:
     def turn(self) -> None:
         """Process records that are ready, and call punctuations that are due by the wall clock."""
         ends = dict.fromkeys(self._partitions, 0)
+        self.task.runtime.rest()  # a test may have changed stores
         while self._attempt(lambda: self.task.step(self._driver.now_ms, ends)).has_more:
             pass
 

@@ -18,8 +18,10 @@ from kafka_pipeline import (
     Record,
     StreamsBuilder,
     StreamsError,
+    TopologyBuilder,
     TopologyError,
     serdes,
+    stores,
 )
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
@@ -138,6 +140,35 @@ def test_a_task_fails_whose_processor_forwards_from_another_thread() -> None:
     assert '"0" forwards from a thread of its own' in str(seen[0])
     with pytest.raises(ProcessingFailedError, match=r'"0" forwards .* \(.*\.py:\d+ in work'):
         task.run()
+
+
+def test_a_task_fails_if_another_thread_has_changed_a_store_between_its_steps() -> None:
+    """It may do so in the middle of a commit: then the change is in the store and not in Kafka."""
+
+    class Keeping(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            super().init(context)
+            self.kept: Any = context.get_state_store("kept")
+            self.kept.put(b"begun", b"1")
+
+        def process(self, record: Record) -> None:
+            self.kept.put(b"last", record.value)
+
+    builder = (
+        TopologyBuilder().add_source("source", "in").add_processor("Keep", Keeping, ["source"])
+    )
+    kept = stores.key_value("kept", serdes.bytes, serdes.bytes)
+    (group,) = builder.add_state_store(kept, "Keep").build().groups
+    task = Tasks(group, GroupSettings())
+    for offset in range(2):
+        task.run(batch([b"a"], offset=offset))
+        task.stores["kept"].commit(offset)
+    task.run(batch([b"a"], offset=2))
+    thread = threading.Thread(target=task.stores["kept"].put, args=[b"k", b"v"])
+    thread.start()
+    thread.join()
+    with pytest.raises(ProcessingFailedError, match='"kept" was changed while its task was not'):
+        task.run(batch([b"a"], offset=3))
 
 
 def test_a_task_may_go_on_in_another_thread() -> None:
