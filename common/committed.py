@@ -16,6 +16,7 @@ OTHER_REASONS = "other"
 long."""
 
 _UNKNOWN_TIME = -1
+NO_EPOCH = -1
 _VERSION = 2
 _WITH_EVENT_TIME = 3
 _WITH_DROPPED = 4
@@ -62,7 +63,8 @@ class Committed(NamedTuple):
     together with the task's total counts over all partitions: records skipped, sent to dead
     letters, and dropped (pairs of a reason and a count). `progress` is there if a processor needs
     event time. `is_being_reset` says that a tool deletes the task's state, and sets another offset
-    then.
+    then. `leader_epoch` is stored apart from the metadata: the largest epoch of a leader among the
+    records that were read of the partition (KIP-320), -1 if unknown.
     """
 
     offset: int
@@ -72,6 +74,7 @@ class Committed(NamedTuple):
     progress: InputProgress | None = None
     dropped: tuple[tuple[str, int], ...] = ()
     is_being_reset: bool = False
+    leader_epoch: int = NO_EPOCH
 
     @property
     def metadata(self) -> str:
@@ -84,7 +87,7 @@ class Committed(NamedTuple):
         """
         if self.is_being_reset:
             return f"{_BEING_RESET}{self._replace(is_being_reset=False).metadata}"
-        if self == Committed(self.offset):
+        if self == Committed(self.offset, leader_epoch=self.leader_epoch):
             return ""
         version = _VERSION if self.progress is None else _WITH_EVENT_TIME
         parts: list[object] = [self.time_ms, self.skipped, self.dead_letters]
@@ -100,9 +103,9 @@ class Committed(NamedTuple):
     def moved(self, offset: int) -> Committed:
         """Return the position with another offset, perhaps in another topic.
 
-        Its progress in event time is unknown until the task commits.
+        Its progress in event time and its epoch are unknown until the task commits.
         """
-        return self._replace(offset=offset, progress=None)
+        return self._replace(offset=offset, progress=None, leader_epoch=NO_EPOCH)
 
     @classmethod
     def read(cls, offset: int, metadata: str | None) -> Committed:

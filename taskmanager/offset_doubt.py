@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.kafka.clients import (
     NonRetriableError,
     Partition,
@@ -41,8 +42,13 @@ class OffsetDoubt:
         """The partitions whose offsets are in doubt."""
         return list(self._claims)
 
-    def claim(self, error: ReadError) -> TransactionFailedError:
-        """Take a leader's word that an offset is not there; return the reason to start again."""
+    def claim(self, error: ReadError) -> EngineError:
+        """Return a reason to start again for a leader's word that an offset is not there.
+
+        For other errors, returns a `NonRetriableError`.
+        """
+        if not error.is_out_of_range:
+            return NonRetriableError(str(error))
         self._claims[error.partition] = error
         return TransactionFailedError(f"{error}. Other brokers are asked, too")
 

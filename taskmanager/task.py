@@ -13,7 +13,7 @@ from kafka_pipeline.common.clock import shown_moment, wall_clock_ms
 from kafka_pipeline.common.code.escapes import as_exception
 from kafka_pipeline.common.committed import Committed, InputProgress, offsets_of
 from kafka_pipeline.common.errors import EngineError
-from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
+from kafka_pipeline.common.kafka.clients import Partition, TransactionFailedError
 from kafka_pipeline.common.kafka.data import ReadError
 from kafka_pipeline.common.process.fault_points import reach
 from kafka_pipeline.common.protocol.key_warnings import KeyWarning
@@ -142,6 +142,8 @@ class Task(RunningTask):
         self._sends_early = kind_of(replica.spec).is_inline
         self._positions = positions
         """The positions that the open transaction commits."""
+        self._epochs = {partition: at.leader_epoch for partition, at in positions.items()}
+        """The largest leader epochs of the records that have arrived."""
         self._figures = TaskFigures()
         """The figures of the open transaction."""
         self._opened_at_s: float | None = None
@@ -174,9 +176,11 @@ class Task(RunningTask):
         self.read[partition] = batch.offsets[-1] + 1
         self._arrived[partition] += len(batch)
         self._inbox.append(batch)
-        if self._nodes.accumulates and (reader := self.readers.get(partition)) is not None:
-            # After all else: once `_all_here` sees that end, the inbox has the records before it.
-            self._ends_seen[partition] = reader.known_end(partition)
+        if (reader := self.readers.get(partition)) is not None:
+            self._epochs[partition] = reader.leader_epoch(partition)
+            if self._nodes.accumulates:
+                # After all else: once `_all_here` sees it, the inbox has the records before it.
+                self._ends_seen[partition] = reader.known_end(partition)
 
     @property
     def has_records(self) -> bool:
@@ -216,10 +220,8 @@ class Task(RunningTask):
         watch.nothing_between(task, partition, self.read[partition], offset)
 
     def loss_of_input(self, error: ReadError) -> EngineError:
-        """Return a `NonRetriableError`: no records are skipped. See also `OffsetDoubt`."""
-        if error.is_out_of_range:
-            return self._memory.doubt.claim(error)
-        return NonRetriableError(str(error))
+        """Return the error that ends the task: no records are skipped."""
+        return self._memory.doubt.claim(error)
 
     def is_full(self, partition: Partition) -> bool:
         waiting = self._waiting(partition)
@@ -426,7 +428,13 @@ class Task(RunningTask):
                 continue
             time_ms = self._nodes.partition_time(partition)
             self._positions[partition] = Committed(
-                position, time_ms, skipped, dead_letters, progress, dropped
+                position,
+                time_ms,
+                skipped,
+                dead_letters,
+                progress,
+                dropped,
+                leader_epoch=self._epochs[partition],
             )
 
     def _dropped(self) -> tuple[tuple[str, int], ...]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from kafka_pipeline.common.clock import shown_moment, wall_clock_ms
 from kafka_pipeline.common.code.escapes import as_exception
 from kafka_pipeline.common.code.user_code import UserCode
-from kafka_pipeline.common.committed import Committed, offsets_of, topic_mark
+from kafka_pipeline.common.committed import NO_EPOCH, Committed, offsets_of, topic_mark
 from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from kafka_pipeline.common.kafka.topic_watch import MADE_ANEW
@@ -191,6 +191,9 @@ class ProcessorStart(TaskStart):
                 # Not before the fence: until then, the former owner could still commit.
                 committed = self._committed(reader)
                 positions, past = self._begin(group, committed)
+                self._require_unbroken(
+                    reader, {p: at for p, at in committed.items() if p not in past}
+                )
                 self._warn_of_times(positions)
                 self._context.lag_watch.done_up_to(replica.task, offsets_of(positions))
                 stores = TaskStores(
@@ -431,8 +434,8 @@ class ProcessorStart(TaskStart):
             self.wait = None
         if any(at.is_being_reset for at in committed.values()):
             raise NonRetriableError(
-                "a `pipeline reset --state clear` of the processor was interrupted, and may have "
-                "deleted its state: pause the processor, and repeat the command"
+                "a `pipeline reset` of the processor was interrupted, with --state clear perhaps "
+                "after its state was deleted: pause the processor, and repeat the command"
             )
         require_not_rewound(self._memory, offsets_of(committed))
         self._memory.resume_counts(committed.values())
@@ -477,6 +480,19 @@ class ProcessorStart(TaskStart):
             brokers = self._context.clients.new_brokers()
             oldest, ends = brokers.oldest_offsets(partitions), brokers.high_watermarks(partitions)
             doubt.weigh(positions, oldest, ends)
+
+    def _require_unbroken(self, reader: Reader, positions: Mapping[Partition, Committed]) -> None:
+        """Raise the error of an input that no longer has records that were processed.
+
+        An unclean election of its leader does that, and begins an epoch. Once the input has grown
+        beyond the position, the records that are new before it would be left out.
+        """
+        doubtful = {p: at for p, at in positions.items() if at.leader_epoch != NO_EPOCH}
+        if doubtful:
+            epochs = self._context.clients.brokers.leader_epochs([*doubtful])
+            doubtful = {p: at for p, at in doubtful.items() if epochs[p] != at.leader_epoch}
+        for error in reader.losses(doubtful, COORDINATOR_TIMEOUT_S) if doubtful else ():
+            raise self._memory.doubt.claim(error)
 
     def _warn_of_times(self, positions: Mapping[Partition, Committed]) -> None:
         """Log committed times that are too far in the future: all records since may be late."""

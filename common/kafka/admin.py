@@ -37,6 +37,7 @@ from kafka_pipeline.common.kafka.clients import (
     TransactionFailedError,
     addresses,
     client_config,
+    epoch_of,
     explain_refusal,
     forget_leaders,
     is_missing_topic,
@@ -71,6 +72,8 @@ _OPERATIONS = {
     DESCRIBE: AclOperation.DESCRIBE,
     DESCRIBE_CONFIGS: AclOperation.DESCRIBE_CONFIGS,
 }
+
+_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 T = TypeVar("T")
 
@@ -295,10 +298,7 @@ class Admin:
         return False
 
     def topics(self) -> dict[str, int]:
-        """Return the number of partitions of every topic.
-
-        Raises `UnavailableError` if no broker answers.
-        """
+        """Return how many partitions each topic has; raise `UnavailableError` without an answer."""
         topics = self._metadata().topics
         return {name: len(topic.partitions) for name, topic in topics.items()}
 
@@ -323,11 +323,8 @@ class Admin:
 
     def existing_topics(self, names: Sequence[str]) -> dict[str, ExistingTopic]:
         """Return the id of each topic, and how many partitions it has. Raises as `topic_ids`."""
-        described = self._described(names).items()
-        return {
-            name: ExistingTopic(str(each.topic_id), len(each.partitions))
-            for name, each in described
-        }
+        found = self._described(names)
+        return {n: ExistingTopic(str(t.topic_id), len(t.partitions)) for n, t in found.items()}
 
     def _described(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the `TopicDescription` of each topic."""
@@ -426,12 +423,15 @@ class Admin:
 
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the end offset of each partition, including open transactions."""
-        return self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return self._offsets(partitions, _LATEST)
 
     def stable_ends(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the last stable offset of each partition: the end for `read_committed`."""
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        return self._offsets(partitions, latest, IsolationLevel.READ_COMMITTED)
+        return self._offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED)
+
+    def leader_epochs(self, partitions: Sequence[Partition]) -> dict[Partition, int | None]:
+        """Return the epoch of each partition's leader; `None` if it does not say."""
+        return self._offsets(partitions, _LATEST, of=epoch_of)
 
     def request_stable_ends(
         self, partitions: Collection[Partition]
@@ -440,9 +440,8 @@ class Admin:
 
         `clients.offset_of` reads them.
         """
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         level = IsolationLevel.READ_COMMITTED
-        answers = self._request_offsets(partitions, latest, level, _ATTEMPT_S)
+        answers = self._request_offsets(partitions, _LATEST, level, _ATTEMPT_S)
         self._asked = list(answers.values())
         return answers
 
@@ -454,7 +453,7 @@ class Admin:
         Does not wait for the answers, each of which comes or fails within `timeout_s`.
         `clients.offset_of` reads them.
         """
-        spec = OffsetSpec.latest() if is_high else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        spec = _LATEST if is_high else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         return self._request_offsets(partitions, spec, IsolationLevel.READ_UNCOMMITTED, timeout_s)
 
     def oldest_offsets(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
@@ -478,11 +477,12 @@ class Admin:
         partitions: Sequence[Partition],
         spec: Any,
         level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    ) -> dict[Partition, int]:
-        def list_offsets(timeout_s: float) -> dict[Partition, int]:
+        of: Callable[[Any], Any] = offset_of,
+    ) -> dict[Partition, Any]:
+        def list_offsets(timeout_s: float) -> dict[Partition, Any]:
             futures = self._request_offsets(partitions, spec, level, timeout_s)
             return {
-                place: offset_of(answer(future, f"Describe of topic {place[0]}"))
+                place: of(answer(future, f"Describe of topic {place[0]}"))
                 for place, future in futures.items()
             }
 

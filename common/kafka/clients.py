@@ -394,6 +394,13 @@ def offset_of(answer: Any) -> int:
     return int(answer.offset)
 
 
+def epoch_of(answer: Any) -> int | None:
+    """Return the leader's epoch in a broker's answer; see `offset_of`."""
+    offset_of(answer)
+    epoch: int | None = answer.leader_epoch
+    return epoch
+
+
 def retry(call: Callable[[float], T], timeout_s: float, waits_for_topic: bool = False) -> T:
     """Make a call that takes a timeout; repeat it while librdkafka says that it may be repeated.
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.committed import NO_EPOCH, Committed
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.clients import (
     MissingRightError,
@@ -23,10 +23,15 @@ from kafka_pipeline.common.kafka.clients import (
     explain,
     follow_leaders,
     is_out_of_range,
+    is_passing,
     retry,
     translate,
 )
-from kafka_pipeline.common.kafka.managed_consumer import ConsumerSignals, ManagedConsumer
+from kafka_pipeline.common.kafka.managed_consumer import (
+    ConsumerSignals,
+    ManagedConsumer,
+    truncation,
+)
 from kafka_pipeline.common.kafka.stall_watch import SILENCE_S
 from kafka_pipeline.common.kafka.topic_watch import Describer, TopicIdWatch
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
@@ -48,6 +53,7 @@ _FIRST_WAIT_S = 2.0
 _FIRST_COMMIT_S = 6.0
 """A little longer than a coordinator waits for its replicas (`offsets.commit.timeout.ms`, 5 s)."""
 _COMMIT_POLL_S = 0.005
+_EPOCH_POLL_S = 0.1
 
 
 class ReadError(NamedTuple):
@@ -118,6 +124,7 @@ class PartitionReader:
         self._expect_commits()
         silence_s, at_rest = (SILENCE_S, _AT_REST) if brokers else (None, {})
         self._consumer = ManagedConsumer(settings, silence_s, at_rest)
+        self._epochs: dict[Partition, int] = {}
 
     @property
     def group_metadata(self) -> Any:
@@ -142,6 +149,7 @@ class PartitionReader:
         """Stop reading these partitions; those that are not assigned are ignored."""
         before = self._topics()
         self._consumer.unassign(partitions)
+        self._epochs = {p: epoch for p, epoch in self._epochs.items() if p in self.positions}
         if self._watch is not None:
             for topic in before - self._topics():
                 self._watch.forget(topic)
@@ -180,7 +188,9 @@ class PartitionReader:
                 raise error.naming(f"Read of topic {proof[0]}") from error
             raise error.naming(f"Describe of group {self._group}") from error
         return {
-            (e.topic, e.partition): Committed.read(e.offset, e.metadata)
+            (e.topic, e.partition): Committed.read(e.offset, e.metadata)._replace(
+                leader_epoch=_known(e.leader_epoch)
+            )
             for e in found
             if e.offset >= 0
         }
@@ -268,6 +278,45 @@ class PartitionReader:
         if (error := self._commits[0]) is not None:
             raise KafkaException(error)
 
+    def losses(self, positions: Mapping[Partition, Committed], timeout_s: float) -> list[ReadError]:
+        """Return which partitions no longer have what was read before these positions (KIP-320).
+
+        They may have grown beyond the positions since. Their leaders, which have a newer epoch, say
+        where the epoch of a position has ended. Only before partitions are assigned. Raises
+        `TransactionFailedError` if a leader does not answer.
+        """
+        client, waiting, signals = self._consumer.client, set(positions), ConsumerSignals()
+        deadline_s = time.monotonic() + timeout_s
+        # A consumer that knows nothing of a topic asks about the epoch before it fetches.
+        client.incremental_assign(
+            [
+                TopicPartition(*p, at.offset, leader_epoch=at.leader_epoch)
+                for p, at in positions.items()
+            ]
+        )
+        while waiting:
+            if time.monotonic() > deadline_s:
+                topic, number = min(waiting)
+                raise TransactionFailedError(f"{topic}[{number}]: its leader does not answer")
+            if (message := client.poll(_EPOCH_POLL_S)) is None:
+                continue
+            place: Any = message.topic(), message.partition()
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                if is_passing(error) or place not in waiting:
+                    continue
+                signals.errors.append((place, truncation(error, message) or error))
+            waiting.discard(place)
+        client.incremental_unassign([TopicPartition(*p) for p in positions])
+        return _explained(signals)
+
+    def leader_epoch(self, partition: Partition) -> int:
+        """Return the epoch of the leader that took the last record of a partition; -1 if unknown.
+
+        It is that of the latest `fetch`. No I/O.
+        """
+        return self._epochs.get(partition, NO_EPOCH)
+
     def known_end(self, partition: Partition) -> int:
         """Return the high watermark seen by the last fetch, -1001 before the first; no I/O."""
         tp = TopicPartition(*partition)
@@ -289,6 +338,7 @@ class PartitionReader:
             if columns is None:
                 columns = found[partition] = Columns(partition, self.positions[partition])
             columns.add(messages)
+            self._epochs[partition] = _known(messages[-1].leader_epoch())
             return columns.next_offset
 
         signals = self._consumer.receive(max_records, wait_s, take)
@@ -328,6 +378,10 @@ class PartitionReader:
             return []
         gone = self._watch.gone(self._topics())
         return [ReadError(p, gone[p[0]]) for p in self.positions if p[0] in gone]
+
+
+def _known(epoch: int | None) -> int:
+    return NO_EPOCH if epoch is None else epoch
 
 
 def _note_commit(

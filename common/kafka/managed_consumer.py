@@ -320,9 +320,7 @@ class ManagedConsumer:
                     logger.warning("a right is missing", reason=explain(error, right))
             elif error.code() == KafkaError._PARTITION_EOF:
                 signals.ends.append((partition, message.offset() or 0))
-            elif error.code() == KafkaError._AUTO_OFFSET_RESET and message.offset() is None:
-                # Only a truncated log gives no offset, and only this text says what it is.
-                lost = KafkaError(KafkaError._LOG_TRUNCATION, error.str())
+            elif (lost := truncation(error, message)) is not None:
                 signals.errors.append((partition, lost))
             elif not is_passing(error) and self._is_of_now(error, message):
                 signals.errors.append((partition, error))
@@ -374,6 +372,14 @@ class ManagedConsumer:
 
     def _places(self) -> dict[str, int]:
         return {f"{topic}-{number}": at for (topic, number), at in self._positions.items()}
+
+
+def truncation(error: KafkaError, message: Message) -> KafkaError | None:
+    """Return the error of a log that has lost records that were read; `None` for other errors."""
+    if error.code() != KafkaError._AUTO_OFFSET_RESET or message.offset() is not None:
+        return None
+    # Only a truncated log gives no offset, and only this text says what it is.
+    return KafkaError(KafkaError._LOG_TRUNCATION, error.str())
 
 
 def _is_refusal(error: KafkaError | None) -> bool:

@@ -312,7 +312,10 @@ class TaskProducer:
         """
         self.require_connected()
         self._require_arcs()
-        places = [TopicPartition(*p, at.offset, at.metadata) for p, at in positions.items()]
+        places = [
+            TopicPartition(*p, at.offset, at.metadata, at.leader_epoch)
+            for p, at in positions.items()
+        ]
         reach("before-offsets")
         started = time.monotonic()
         self._producer.send_offsets(places, group_metadata)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -9,18 +10,19 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster, delete_data
 from kafka_pipeline.common.committed import Committed, InputProgress
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.kafka.clients import TransactionFailedError, client_config
+from kafka_pipeline.common.kafka.clients import Partition, TransactionFailedError, client_config
 from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader, ReportWriter
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.group_positions import GroupPositions
 from kafka_pipeline.common.kafka.lifeline import LOSS_TIMEOUT_S
 from kafka_pipeline.common.kafka.offsets import Offsets
+from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.common.pipelines.event_time import EventTimeSpec, Writer
 from kafka_pipeline.common.protocol.messages import ControlRecord
 from kafka_pipeline.common.tasks import TaskId
@@ -120,6 +122,69 @@ def test_all_go_on_with_other_clients_where_they_were(
     control.close()
     data.close()
     reports.close(5)
+
+
+def test_log_that_was_cut_and_has_grown_again_is_noticed_by_the_next_reader(
+    cluster: LocalCluster, config: Config, tmp_path: Path
+) -> None:
+    """As after an unclean election: the records before the committed offset are others now."""
+    cut, whole = ("cut", 0), ("whole", 0)
+    admin = Admin(config)
+    admin.ensure_topics([TopicSpec(topic, 1, 1) for topic, _ in (cut, whole)])
+    write(cluster, cut, 20)
+    write(cluster, whole, 20)
+    with (
+        closing(PartitionReader(config, "group")) as reader,
+        closing(TaskProducer(config, "id", {})) as producer,
+    ):
+        reader.assign({cut: 0, whole: 0})
+        work_until(
+            lambda: fetch(reader),
+            lambda: set(reader.positions.values()) == {20},
+        )
+        producer.fence(TIMEOUT_S)
+        producer.begin()
+        read = {
+            place: Committed(20, leader_epoch=reader.leader_epoch(place)) for place in (cut, whole)
+        }
+        producer.commit(read, reader.group_metadata)
+    cluster.kill(1)
+    cut_log(tmp_path / "kafka", "cut-0", 15)
+    cluster.start()
+    write(cluster, cut, 10)
+    assert Admin(config).leader_epochs([cut])[cut] != read[cut].leader_epoch
+    with closing(PartitionReader(config, "group")) as reader:
+        committed = reader.committed([cut, whole], TIMEOUT_S)
+        assert committed == read
+        (error,) = reader.losses(committed, TIMEOUT_S)
+        assert error.partition == cut
+        assert "log truncation detected at offset 20" in error.reason
+        reader.assign({whole: 15})
+        work_until(lambda: fetch(reader), lambda: reader.positions[whole] == 20)
+
+
+def fetch(reader: PartitionReader) -> None:
+    reader.fetch(100, 0.1)
+
+
+def write(cluster: LocalCluster, place: Partition, records: int) -> None:
+    """Write records, each as a batch of its own."""
+    topic, number = place
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    for _ in range(records):
+        producer.produce(topic, b"value", partition=number)
+        assert not producer.flush(TIMEOUT_S)
+
+
+def cut_log(folder: Path, partition: str, offset: int) -> None:
+    """Take from the log of a partition, whose broker is down, all from an offset on."""
+    (log,) = folder.rglob(f"{partition}/{0:020}.log")
+    content, place = log.read_bytes(), 0
+    while int.from_bytes(content[place : place + 8], "big") < offset:
+        place += 12 + int.from_bytes(content[place + 8 : place + 12], "big")
+    os.truncate(log, place)
+    for index in log.parent.glob("*index"):
+        index.unlink()
 
 
 def test_event_time_and_lag_go_on_without_one_of_three(three: LocalCluster, tmp_path: Path) -> None:

@@ -107,6 +107,15 @@ def test_each_record_comes_once_whether_it_finds_a_consumer_at_rest_or_awake(
             reader.fetch(100, 0.1)
 
 
+def test_records_have_the_epoch_of_the_leader_that_took_them(job: Job) -> None:
+    partition = (job.config.source_topic, 0)
+    job.write(Record(b"k", b"v", 1))
+    with closing(PartitionReader(job.config, "group")) as reader:
+        reader.assign({partition: 0})
+        read_until(reader, partition, 1)
+        assert job.admin.leader_epochs([partition]) == {partition: reader.leader_epoch(partition)}
+
+
 def read_until(reader: PartitionReader, partition: Partition, end: int) -> list[int]:
     """Return the offsets that come of a partition, the last of which is `end` - 1."""
     offsets: list[int] = []

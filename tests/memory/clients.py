@@ -78,6 +78,10 @@ class MemoryBrokers:
         log = self._link.broker.log
         return self._ask(lambda: {partition: log(partition).stable_end for partition in partitions})
 
+    def leader_epochs(self, partitions: Sequence[Partition]) -> dict[Partition, int | None]:
+        """Return that no epoch is known."""
+        return dict.fromkeys(partitions)
+
     def oldest_offsets(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the offset of the oldest record of each partition."""
         log = self._link.broker.log

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError
 
-from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.committed import NO_EPOCH, Committed
 from kafka_pipeline.common.kafka.clients import Partition, explain
 from kafka_pipeline.common.kafka.data import Changes, Fetched, ReadError
 from kafka_pipeline.common.record_batch import RecordBatch
@@ -100,6 +100,14 @@ class MemoryReader:
         """Return the high watermark at the last fetch, -1001 before the first one."""
         self._require_open()
         return self._known_ends.get(partition, _UNKNOWN_END)
+
+    def leader_epoch(self, partition: Partition) -> int:
+        """Return that no epoch is known: logs are not truncated."""
+        return NO_EPOCH
+
+    def losses(self, positions: Mapping[Partition, Committed], timeout_s: float) -> list[ReadError]:
+        """Return nothing, as no epoch is known."""
+        return []
 
     def fetch(self, max_records: int, wait_s: float) -> Fetched:
         """Return the records that have arrived, at most `max_records`."""

@@ -32,6 +32,7 @@ def test_format_is_a_contract() -> None:
     assert Committed.read(7, both.metadata) == both
     assert Committed.read(7, "1:1732280000000") == Committed(7, 1_732_280_000_000)
     for at in (both, Committed(7)):
+        assert at._replace(leader_epoch=3).metadata == at.metadata
         marked = at._replace(is_being_reset=True)
         assert marked.metadata == f"reset {at.metadata}"
         assert Committed.read(7, marked.metadata) == marked

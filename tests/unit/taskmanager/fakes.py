@@ -71,6 +71,8 @@ class FakeReader:
         self.paused: set[Partition] = set()
         self.known = -1001
         """The known end of each partition."""
+        self.epoch = -1
+        """The leader epoch of the records."""
 
     @property
     def is_idle(self) -> bool:
@@ -96,6 +98,9 @@ class FakeReader:
 
     def known_end(self, partition: Partition) -> int:
         return self.known
+
+    def leader_epoch(self, partition: Partition) -> int:
+        return self.epoch
 
     def close(self) -> None:
         pass
