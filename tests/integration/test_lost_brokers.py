@@ -153,7 +153,13 @@ def test_log_that_was_cut_and_has_grown_again_is_noticed_by_the_next_reader(
     cluster.start()
     write(cluster, cut, 10)
     assert Admin(config).leader_epochs([cut])[cut] != read[cut].leader_epoch
-    with closing(PartitionReader(config, "group")) as reader:
+    with (
+        closing(PartitionReader(config, "group")) as reader,
+        closing(TaskProducer(config, "id", {})) as producer,
+    ):
+        producer.fence(TIMEOUT_S)
+        producer.begin()
+        producer.commit(read, reader.group_metadata)  # as a task does that is at rest
         committed = reader.committed([cut, whole], TIMEOUT_S)
         assert committed == read
         (error,) = reader.losses(committed, TIMEOUT_S)
