@@ -39,7 +39,9 @@ class PartProgress(NamedTuple):
 def combined(parts: Iterable[PartProgress]) -> Progress:
     """Return the progress of several inputs: the least of those that hold time back.
 
-    If all are idle, the result is idle, with the progress of the most advanced one.
+    If all are idle, the result is idle, with the progress of the most advanced one. An input does
+    not count for this if another one receives the records of all its origins: those that are held
+    back on the way there come when the origins go on.
     """
     found = list(parts)
     live = [each.progress for each in holding(found)]
@@ -48,26 +50,42 @@ def combined(parts: Iterable[PartProgress]) -> Progress:
             min(each.time_ms for each in live), False, min(each.sources_ms for each in live)
         )
     return Progress(
-        max((each.progress.time_ms for each in found), default=UNKNOWN),
-        True,
-        max((each.progress.sources_ms for each in found), default=UNKNOWN),
+        _idle_time(found), True, max((each.progress.sources_ms for each in found), default=UNKNOWN)
     )
+
+
+def _idle_time(parts: Sequence[PartProgress]) -> int:
+    complete: dict[frozenset[str], int] = {}
+    for each in parts:
+        if each.has_all:
+            time_ms = each.progress.time_ms
+            complete[each.origins] = min(time_ms, complete.get(each.origins, time_ms))
+    times = [time_ms for at, time_ms in complete.items() if not any(at < of for of in complete)]
+    times += [
+        each.progress.time_ms for each in parts if not any(each.origins <= of for of in complete)
+    ]
+    return max(times, default=UNKNOWN)
 
 
 def holding(parts: Sequence[PartProgress]) -> list[PartProgress]:
     """Return the inputs that hold time back, in order: active ones, and idle ones that lag.
 
-    An idle input lags if one whose origins it shares knows of later progress of the sources: it was
-    idle before those records, and will receive what they lead to.
+    An idle input lags if one whose origins it shares is active, or knows of later progress of the
+    sources: it was idle before those records, and will receive what they lead to.
     """
+    active = {each.origins for each in parts if not each.progress.is_idle}
     idle = {each.origins for each in parts if each.has_all and each.progress.is_idle}
+    lagging = {at for at in idle if any(of <= at for of in active)}
     newest_ms = {
         origins: max(each.progress.sources_ms for each in parts if each.origins <= origins)
-        for origins in idle
+        for origins in idle - lagging
     }
     return [
         each
         for each in parts
         if not each.progress.is_idle
-        or (each.has_all and each.progress.sources_ms < newest_ms[each.origins])
+        or (
+            each.has_all
+            and (each.origins in lagging or each.progress.sources_ms < newest_ms[each.origins])
+        )
     ]

@@ -152,15 +152,26 @@ def test_idle_is_nobody_who_has_yet_to_learn_of_records_that_another_part_has() 
     windows, direct = part(50, IDLE, "P"), part(2000, LIVE)
     assert holding([windows, direct]) == [windows, direct]
     assert combined([windows, direct]) == Progress(50, LIVE, 50)
-    # However far it is behind the sources, it knows of all that they had.
+    # It knows of all that the sources had, but what is held back comes when they go on.
     windows = part(2000, IDLE, "P", held_ms=100)
-    assert combined([windows, direct]) == Progress(2000, LIVE, 2000)
+    assert combined([windows, direct]) == Progress(1900, LIVE, 2000)
     # What is not of the same sources says nothing.
     assert combined([part(50, IDLE, "Q"), direct]) == Progress(2000, LIVE, 2000)
     both = part(60, IDLE, "P", "Q")
     assert holding([both, part(50, IDLE, "Q")]) == []
     assert holding([part(50, IDLE, "Q"), both]) == []
     assert holding([both, part(61, IDLE, "Q")]) == [both]
+
+
+def test_what_is_held_back_while_all_are_idle_is_not_late_when_they_go_on() -> None:
+    held, direct = part(2000, IDLE, "P", held_ms=100), part(2000, IDLE, "P")
+    assert combined([held, direct]) == Progress(1900, IDLE, 2000)
+    # A partition of the source, in the task that also gets what all its tasks send.
+    assert combined([held, part(2000, IDLE)]) == Progress(1900, IDLE, 2000)
+    # Other sources are not waited for.
+    assert combined([held, part(1950, IDLE, "Q")]) == Progress(1950, IDLE, 2000)
+    both = part(2000, IDLE, "P", "Q", held_ms=70)
+    assert combined([held, direct, both]) == Progress(1930, IDLE, 2000)
 
 
 def test_a_record_waits_for_an_idle_input_that_has_yet_to_learn_of_it() -> None:
