@@ -33,6 +33,8 @@ class TaskClock(Protocol):
     """Whether each record moves event time on; see `InputTime.follows_records`."""
     clock: int
     """The clock of the record in hand; -1 if it is in order."""
+    reached_ms: int
+    """The time that all inputs have reached, also those whose records come back; -1 at first."""
 
     def each(self, batch: Batch, receive: Callable[[Record], None]) -> None:
         """Pass the records of a batch on one by one, each with its clock."""

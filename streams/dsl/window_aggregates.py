@@ -29,6 +29,7 @@ from kafka_pipeline.streams.engine.either_way import EitherWay
 from kafka_pipeline.streams.errors import SerializationError
 from kafka_pipeline.streams.event_time.step_time import (
     ENDS_MS,
+    NO_TIME,
     SENT_ON,
     FollowsTime,
     StepTime,
@@ -82,7 +83,12 @@ class WindowedAggregate:
 
 
 class WindowAggregator(FollowsTime):
-    """The base of window processors: stream time, late records, and closed windows."""
+    """The base of window processors: stream time, late records, and closed windows.
+
+    Where several tasks send the records, time may leap over all that windows are kept for. Joins
+    still look up those that close then, also when answers to them come back to the task. So windows
+    expire by the time before the last one, and not before the answers to them.
+    """
 
     context: ProcessorContext
 
@@ -109,8 +115,9 @@ class WindowAggregator(FollowsTime):
             is_shared=self.aggregate.is_shared,
             on_undo=self.forget,
         )
+        self._passed = NO_TIME
         if not self.time.follows_records:
-            self._expiring.follow(self.time.now)
+            self._expiring.follow(NO_TIME)
         self._seen_at_ms = context.current_system_time
         idle_ms = self.aggregate.windows.close_after_idle_ms
         if idle_ms is not None:
@@ -192,7 +199,9 @@ class WindowAggregator(FollowsTime):
         if self.closes:
             self._close(now)
         if not self.time.follows_records:
-            self._expiring.go_on(now - ENDS_MS)
+            answered = self.time.after_hold(self.context.task_time.reached_ms)
+            self._expiring.go_on(min(self._passed, answered) - ENDS_MS)
+            self._passed = now
 
     def _close_when_idle(self, now_ms: int) -> None:
         idle_ms = self.aggregate.windows.close_after_idle_ms

@@ -259,6 +259,7 @@ class GroupRuntime:
 
     def _pass_time(self, time: int, times: Mapping[tuple[str, ...], int]) -> None:
         self.time = max(time, 0)
+        self.task_time.reached_ms = time
         self._call_began_s = monotonic()
         for node, topics in self.nodes.following_time:
             if (reached := times.get(topics, time)) > UNKNOWN_TIME:

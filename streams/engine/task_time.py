@@ -32,6 +32,8 @@ class TaskTime:
         """Whether each record moves event time on; see `InputTime.follows_records`."""
         self.clock = NO_CLOCK
         """The clock of the record in hand; -1 if it is in order."""
+        self.reached_ms = UNKNOWN_TIME
+        """The time that all inputs have reached, also those whose records come back."""
         self.stream_time = max(self._processed.values(), default=UNKNOWN_TIME)
         """The largest timestamp of the records processed, including the one in hand."""
 

@@ -7,9 +7,21 @@ from functools import partial
 
 import pytest
 
-from kafka_pipeline import Record, SerializationError, StreamsBuilder, Suppress, serdes
+from kafka_pipeline import (
+    Record,
+    SerializationError,
+    StreamsBuilder,
+    Suppress,
+    serdes,
+    windows,
+)
 from kafka_pipeline.streams.clocks import CLOCK_HEADER
-from kafka_pipeline.streams.dsl.foreign_key_messages import Instruction, subscription
+from kafka_pipeline.streams.dsl.foreign_key_messages import (
+    Instruction,
+    answer,
+    parts_of_subscription,
+    subscription,
+)
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.event_time.input_time import SOURCE, InputTime
 from kafka_pipeline.testing import TopologyTestDriver
@@ -336,3 +348,34 @@ def test_what_is_held_back_ahead_of_a_join_does_not_wait_for_answers() -> None:
     (question,) = tasks.run(late)
     assert question[:2] == ("Joined-subscriptions-repartition", b"a")
     assert input_time.time_ms == -1
+
+
+def test_a_window_waits_for_its_answer_although_time_leaps() -> None:
+    built = builder()
+    counts = built.stream("left", name="Left").group_by_key()
+    closed = counts.windowed_by(windows.tumbling(10, grace_ms=0), emit="on_close").count(
+        name="Counted", value_serde=serdes.json
+    )
+    found = closed.join(
+        built.table("right", name="Right"),
+        lambda count, name: f"{count} {name}",
+        foreign_key=lambda _: "a",
+        name="Joined",
+    )
+    found.to_stream().map(lambda key, value: (key.key, value)).to("out")
+    group = next(each for each in built.build().groups if "left" in each.in_topics)
+    rows, answers = ("left", 0), ("Joined-answers-repartition", 0)
+    input_time = InputTime(
+        {rows: SOURCE, answers: 2}, 1000, returning=answers[:1], passes_sources_on=True
+    )
+    tasks = Tasks(group, GroupSettings(), input_time=input_time)
+    week_ms = 7 * 86_400_000
+    questions = []
+    for number, time in enumerate((1, week_ms, week_ms + 10, week_ms + 20)):
+        row = batch([b"x"], keys=[b"k"], timestamps=[time], topic="left", offset=number)
+        questions += tasks.run(row)
+        for store in tasks.stores.values():
+            store.commit(number + 1)
+    _, key, head = parts_of_subscription(questions[0][2] or b"")
+    row = batch([answer(head, b"one")], keys=[key], timestamps=[1], topic=answers[0])
+    assert tasks.run(row) == [("out", b"k", b"1 one", -1)]

@@ -10,9 +10,13 @@ from kafka_pipeline import StreamsBuilder, Suppress, serdes, windows
 from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.streams.dsl.table import Table
 from kafka_pipeline.streams.dsl.window_aggregates import Windows
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
+from kafka_pipeline.streams.event_time.input_time import InputTime, Mark
+from kafka_pipeline.streams.event_time.progress import Progress
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs
 from tests.unit.streams.dsl.running import builder, outputs, pipe
+from tests.unit.streams.nodes import Tasks, batch
 
 Make = Callable[[StreamsBuilder, str], Table]
 
@@ -88,6 +92,23 @@ def test_a_window_that_closes_has_its_result_of_a_foreign_key_join(kind: Windows
     start = 0 if kind is SHORT else 1
     other = 20 if kind is SHORT else 25
     assert last(built, joined, lines) == {f"k {start}": "2 one", f"k {other}": "1 one"}
+
+
+@pytest.mark.parametrize("kind", [SHORT, SESSIONS], ids=["tumbling", "sessions"])
+def test_windows_of_both_sides_meet_although_time_leaps(kind: Windows) -> None:
+    built = builder()
+    left, right = (counts(kind, "on_close")(built, topic) for topic in ("left", "right"))
+    shown = left.outer_join(right, lambda a, b: f"{a},{b}").to_stream()
+    shown.map(lambda key, value: (key.key, value)).to("out")
+    (group,) = built.build().groups
+    places = [(topic, 0) for topic in group.in_topics]
+    input_time = InputTime(dict.fromkeys(places, 2), 1000)
+    tasks = Tasks(group, GroupSettings(), input_time=input_time)
+    tasks.run(*(batch([b"x"], keys=[b"k"], timestamps=[1], topic=topic) for topic, _ in places))
+    week = Progress(7 * 86_400_000)
+    input_time.learn(dict.fromkeys(places, Mark(1, week, week)))
+    found = [value for _, _, value, _ in tasks.run()]
+    assert set(found) == {b"1,1"}
 
 
 def test_a_closed_session_that_is_kept_for_a_join_does_not_change() -> None:
