@@ -9,8 +9,9 @@ asks for its schema. Both make up to three attempts of 5 s. All other calls need
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import pairwise
@@ -30,8 +31,9 @@ _NO_ERROR_CODE = -1
 _MOCK = "mock://"
 _mocks: dict[str, Any] = {}
 """The registries in the memory of this process, by URL, as in Confluent's Java clients."""
-_shared: dict[str, Any] = {}
-"""The clients of this process for Avro, by their settings. They keep schemas by their ids."""
+_shared: dict[str, tuple[object, Any]] = {}
+"""The clients of this process for Avro, by their settings, each with the `_versions` of its files.
+They keep schemas by their ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +298,8 @@ def client_of(registry: SchemaRegistry) -> Any:
             return _mocks.setdefault(registry.url, client)
         client._rest_client.session.event_hooks = {"response": [_require_registry]}
         return client
-    except (TypeError, ValueError, OSError) as error:
+    except (ImportError, TypeError, ValueError, OSError) as error:
+        # An ImportError if a variable such as ALL_PROXY names a SOCKS proxy.
         raise ConfigError(f"the settings of the schema registry are wrong: {error}") from error
 
 
@@ -322,12 +325,27 @@ def _require_registry(response: Any) -> None:
 def shared_client(registry: SchemaRegistry) -> Any:
     """Return the client of this process for a registry; it is made when it is first needed.
 
-    It asks for the latest version of a subject each time. Raises ConfigError.
+    It asks for the latest version of a subject each time. It has read the files of its certificates
+    for good, so another one is made once these were replaced. Raises ConfigError.
     """
     name = repr((registry.url, sorted(registry.settings.items())))
-    if name not in _shared:
-        _shared[name] = client_of(registry)
-    return _shared[name]
+    versions = _versions(registry)
+    found, client = _shared.get(name, (None, None))
+    if found != versions:
+        client = client_of(registry)
+        _shared[name] = versions, client
+    return client
+
+
+def _versions(registry: SchemaRegistry) -> list[tuple[int, int]]:
+    """Return what tells the files of certificates from those that replace them."""
+    found = []
+    for name, file in registry.settings.items():
+        if name.endswith(".location"):
+            with suppress(OSError):  # `client_of` says what is wrong with it
+                stat = os.stat(file)
+                found.append((stat.st_ino, stat.st_mtime_ns))
+    return found
 
 
 def _writing(registry: SchemaRegistry, subject: str, *, by_latest: bool) -> dict[str, Any]:

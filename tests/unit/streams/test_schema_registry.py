@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from math import nan
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import certifi
 import pytest
 
 from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
-from kafka_pipeline.common.kafka.schema_registry import client_of
+from kafka_pipeline.common.kafka.schema_registry import client_of, shared_client
 from kafka_pipeline.streams.errors import SerializationError
 from kafka_pipeline.streams.schema_registry import SchemaRegistry, avro, json_schema, protobuf
 from kafka_pipeline.streams.serdes import Serde
@@ -513,3 +516,25 @@ def test_registries_in_memory_are_shared_by_name(stand_in: StandIn) -> None:
     other = avro(SchemaRegistry("mock://another"), "orders-value")
     with pytest.raises(SerializationError, match="has no schema with their id"):
         other.deserialize(writer.serialize({"amount": 7}))
+
+
+def test_replaced_certificates_are_used(tmp_path: Path) -> None:
+    """Kubernetes replaces the files of a Secret, and a client has read the former ones for good."""
+    file = tmp_path / "ca.pem"
+    shutil.copy(certifi.where(), file)
+    registry = SchemaRegistry("https://127.0.0.1:1", {"ssl.ca.location": str(file)})
+    first = shared_client(registry)
+    assert shared_client(registry) is first
+    shutil.copy(certifi.where(), tmp_path / "new")
+    (tmp_path / "new").rename(file)
+    second = shared_client(registry)
+    assert second is not first
+    assert shared_client(registry) is second
+
+
+def test_a_proxy_that_cannot_be_used_is_an_error_of_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
+    with pytest.raises(ConfigError, match="SOCKS proxy"):
+        client_of(SchemaRegistry("http://127.0.0.1:1"))
