@@ -276,8 +276,8 @@ def _read(
         max_message_bytes=fields.number(keys.MAX_MESSAGE_BYTES),
         num_standby_replicas=fields.number(keys.NUM_STANDBY_REPLICAS),
         on_new_partitions=fields.choice(keys.ON_NEW_PARTITIONS),
-        state_dir=fields.path("state_dir", fields.text(keys.STATE_DIR), folder),
-        savepoint_dir=fields.path("savepoint_dir", fields.text(keys.SAVEPOINT_DIR), folder),
+        state_dir=_directory(fields, keys.STATE_DIR, folder),
+        savepoint_dir=_directory(fields, keys.SAVEPOINT_DIR, folder),
         log_format=fields.choice(keys.LOG_FORMAT),
         log_level=fields.choice(keys.LOG_LEVEL),
         log_record_values=fields.boolean(keys.LOG_RECORD_VALUES),
@@ -367,6 +367,10 @@ def _control_key(file: Path | None, fields: Fields, problems: Problems) -> Contr
         why = error.strerror if isinstance(error, OSError) else error
         problems.add(fields.at(name), f"{name}: no key can be read from {file}: {why}")
         return None
+
+
+def _directory(fields: Fields, key: Text, folder: Path) -> Path:
+    return fields.path(key.name, fields.text(key), folder, is_fixed=True)
 
 
 def _python_path(fields: Fields, folder: Path) -> tuple[Path, ...]:

@@ -94,13 +94,19 @@ class Fields:
             return ""
         return value.value
 
-    def path(self, name: str, text: str, folder: Path) -> Path:
-        """Return an absolute path for a text of the key `name`; it may be relative to `folder`."""
+    def path(self, name: str, text: str, folder: Path, *, is_fixed: bool = False) -> Path:
+        """Return an absolute path for a text of the key `name`; it may be relative to `folder`.
+
+        Links stay in it, unless it `is_fixed` or goes up by "..": Kubernetes, git-sync and tools
+        for releases replace a link while a daemon runs, and delete what it led to before.
+        """
         try:
-            return (folder / Path(text).expanduser()).resolve()
+            path = folder / Path(text).expanduser()
+            followed = path.resolve()
         except (RuntimeError, ValueError, OSError) as error:
             self._problems.add(self.at(name), f"{name}: {text!r} is not a path: {error}")
             return folder
+        return followed if is_fixed or ".." in path.parts else path.absolute()
 
     def optional_path(self, key: Text, folder: Path) -> Path | None:
         """Return an absolute path, or None if the key is not there; see `path`."""

@@ -82,7 +82,7 @@ def read_secret_settings(fields: Fields, folder: Path, problems: Problems) -> Se
     files = []
     for text in secrets.texts(_FILES):
         try:
-            files.append(folder.resolve() / Path(text).expanduser())
+            files.append(folder.absolute() / Path(text).expanduser())
         except (RuntimeError, ValueError, OSError) as error:
             problems.add(secrets.at(_FILES.name), f"files: {text!r} is not a path: {error}")
-    return SecretSettings(variables, tuple(files), folder.resolve())
+    return SecretSettings(variables, tuple(files), folder.absolute())

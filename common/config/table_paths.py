@@ -102,7 +102,7 @@ def _on_host(base: str, path: str) -> Location:
         raise PathError('has ".." after a wildcard')
     try:
         # First by text, as Hadoop normalizes paths, then with links resolved.
-        start = "/" if path.startswith("/") else os.path.abspath(base)
+        start = "/" if path.startswith("/") else os.path.realpath(base)
         fixed = os.path.realpath(
             os.path.normpath(os.path.join(start, *filter(None, names[:count])))
         )

@@ -176,7 +176,7 @@ def read_table_settings(fields: Fields, folder: Path, problems: Problems) -> Tab
             if wrong := _path_problem(path, folder):
                 problems.add(tables.at(key.name), f'{key.name}: "{path}" {wrong}')
     return TableSettings(
-        formats, urls, drivers, folder.resolve(), paths, write_paths, write_urls=write_urls
+        formats, urls, drivers, folder.absolute(), paths, write_paths, write_urls=write_urls
     )
 
 
@@ -199,7 +199,7 @@ def _is_hidden(name: str) -> bool:
 
 def _path_problem(path: str, folder: Path) -> str | None:
     try:
-        location = location_of(path, folder.resolve())
+        location = location_of(path, folder)
     except PathError as error:
         return str(error)
     return "has wildcards: list the folder" if location.pattern else None

@@ -24,7 +24,8 @@ def snapshot(python_path: Sequence[Path], into: Path) -> tuple[Path, ...]:
         shutil.rmtree(into, ignore_errors=True)
         into.mkdir(0o700, parents=True)
         for folder, copy in copies.items():
-            _mirror(folder, copy, into)
+            # By its own path, by which folders that are left out are found in it.
+            _mirror(folder.resolve(), copy, into)
     except OSError as error:
         raise UnavailableError(f"the code cannot be copied into {into}: {error}") from error
     return tuple(copies.get(folder, folder) for folder in python_path)

@@ -87,3 +87,10 @@ def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("shutil.copy2", full)
     with pytest.raises(UnavailableError, match="No space"):
         snapshot([tmp_path / "src"], tmp_path / "code")
+
+
+def test_a_folder_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "current").symlink_to(ENGINE_FOLDER.parent)
+    (copy,) = snapshot([tmp_path / "current"], tmp_path / "code")
+    assert (copy / "tests").is_dir()
+    assert not (copy / "streams").exists()
