@@ -18,6 +18,7 @@ from kafka_pipeline.common.kafka.clients import (
     TransactionFailedError,
 )
 from kafka_pipeline.common.printable import encodable
+from kafka_pipeline.common.process.thread_limit import want_of_threads
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.streams.engine.figures import late_of
@@ -133,7 +134,7 @@ class AssignedTask:
             case UserCodeError():
                 return Failure(FailureKind.NOT_MADE, str(error))
         if isinstance(error, _TRANSIENT):
-            want = want_of_files()
+            want = want_of_files() or want_of_threads()
             kind = FailureKind.NO_FILES if want == AT_ITS_LIMIT else FailureKind.TRANSIENT
             return Failure(kind, "; ".join(filter(None, (self._own_words(error), want))))
         self.log.error("unexpected error", exc_info=error)

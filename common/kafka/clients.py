@@ -15,6 +15,7 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.kafka_settings import OAUTH_CALLBACK, PREFIXES
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.oauth import TokenCallback
+from kafka_pipeline.common.process.thread_limit import want_of_threads
 
 T = TypeVar("T")
 ClientKind = Literal["consumer", "producer", "admin"]
@@ -273,15 +274,20 @@ def connect(client: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> 
     """Make a client. Raises ConfigError for a setting in `kafka:` that librdkafka refuses.
 
     With a callback for tokens, this takes a second longer, because of confluent-kafka. Raises
-    `UnavailableError` if the callback gives no token, or one that librdkafka refuses.
+    `UnavailableError` if the callback gives no token, or one that librdkafka refuses, and if this
+    process may not start the threads of a client.
     """
     callback = settings.get("oauth_cb")
     if callback is not None:
         callback.prepare(settings.get("sasl.oauthbearer.config", ""))
+    if want := want_of_threads():
+        raise UnavailableError(want)
     try:
         return client(settings)
     except KafkaException as exception:
         error = exception.args[0]
+        if error.code() == KafkaError._CRIT_SYS_RESOURCE:
+            raise UnavailableError(error.str()) from exception
         if error.code() == KafkaError.SASL_AUTHENTICATION_FAILED:
             raise UnavailableError(
                 f"librdkafka refuses the token of {OAUTH_CALLBACK}: {error.str()}"

@@ -6,6 +6,7 @@ import asyncio
 import json
 import resource
 import shutil
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -540,6 +541,20 @@ def test_task_that_starts_again_says_that_its_process_may_open_no_more_files(
         "no answer in 60 s; the process has reached its limit of open files and sockets: raise it "
         "(`ulimit -n`, or LimitNOFILE of systemd)",
     )
+
+
+def test_task_that_starts_again_says_that_its_process_may_start_no_more_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assigned = assigned_to([], 0, monkeypatch)
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    failure = assigned.failure_of(TransactionFailedError("no answer in 60 s"))
+    assert failure.kind is FailureKind.TRANSIENT
+    assert failure.reason.startswith("no answer in 60 s; the limit of processes and threads is")
 
 
 def test_task_whose_pipeline_is_wrong_is_failed(monkeypatch: pytest.MonkeyPatch) -> None:
