@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -83,6 +84,14 @@ SHORT_LIVED = {
 }
 """Settings of the drivers of commands and of tests, for which the second compiler never pays."""
 
+_OF_OTHERS = (
+    "PYSPARK_SUBMIT_ARGS",
+    "SPARK_SUBMIT_OPTS",
+    "SPARK_REMOTE",
+    "SPARK_CONNECT_MODE_ENABLED",
+)
+"""Variables that change the JVM that is started, or its settings, or have PySpark start none."""
+
 _LAUNCH = Path(__file__).parent / "launch.sh"
 _BASH_ENV = "BASH_ENV"
 
@@ -98,9 +107,11 @@ def set_environment(python_path: Sequence[Path], worker_python: str = sys.execut
     """Give the next Spark to start, and its Python workers, the environment of this process.
 
     `worker_python` is the workers' interpreter, which may be elsewhere on other hosts.
-    Raises `UnavailableError` without Java 17, or if Python finds another PySpark first.
+    Raises `UnavailableError` without Java 17, if Python finds another PySpark first, or if the user
+    of this process has no name.
     """
     _leave_other_spark()
+    _require_name()
     os.environ["JAVA_HOME"] = str(find_java().home)
     # Workers must run the interpreter that has the project and its dependencies.
     os.environ["PYSPARK_PYTHON"] = worker_python
@@ -111,11 +122,11 @@ def set_environment(python_path: Sequence[Path], worker_python: str = sys.execut
 
 
 def _leave_other_spark() -> None:
-    """Forget a Spark of another version that the user's shell has for other programs.
+    """Forget what the user's shell has for other programs that use Spark.
 
-    PySpark would start the JVM of `SPARK_HOME`, with additional arguments of
-    `PYSPARK_SUBMIT_ARGS`, and fail in many ways. Raises `UnavailableError` for a `PYTHONPATH` with
-    another PySpark.
+    PySpark would start the JVM of a `SPARK_HOME` of another version, and fail in many ways. With
+    settings of a `spark-defaults.conf` or of variables, queries would give other results than on
+    hosts without them. Raises `UnavailableError` for a `PYTHONPATH` with another PySpark.
     """
     installed = distribution("pyspark")
     spec = find_spec("pyspark")
@@ -129,7 +140,25 @@ def _leave_other_spark() -> None:
     home = Path(os.environ.get("SPARK_HOME", own))
     if not any(home.glob(f"jars/spark-core_*-{installed.version}.jar")):
         os.environ.pop("SPARK_HOME", None)
-    os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
+    for variable in _OF_OTHERS:
+        os.environ.pop(variable, None)
+    # Else that of `SPARK_HOME`. There is none in the package.
+    os.environ["SPARK_CONF_DIR"] = str(own / "conf")
+
+
+def _require_name() -> None:
+    """Raise `UnavailableError` if Spark's JVM would not start, as Hadoop asks for the user's name.
+
+    Its errors are about the folder `?/.ivy2`, or an "invalid null input: name".
+    """
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        raise UnavailableError(
+            f"this process runs as user {os.getuid()}, who is not in /etc/passwd, and Spark does "
+            f"not start without: add the user in the container's image (`useradd --uid "
+            f"{os.getuid()} pipeline`), or run as a user that it has."
+        ) from None
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -69,13 +70,19 @@ def start_spark(config: Config, name: str, settings: Mapping[str, str]) -> Spark
     except UnavailableError:
         raise
     except Exception as error:
-        reason = str(error).strip().splitlines()[0]
         raise UnavailableError(
-            f"Spark does not start with master {config.spark.master}: {reason}"
+            f"Spark does not start with master {config.spark.master}: {_reason(error)}"
         ) from error
     if config.log_record_values:
         log_throwables(session)
     return session
+
+
+def _reason(error: Exception) -> str:
+    """Return what Java or PySpark say, without Java's stack and the name of its constructor."""
+    said = str(error).partition("\n\tat ")[0]
+    said = re.sub(r"An error occurred while calling .*\n: ", "", said)
+    return " ".join(said.split()) or type(error).__name__
 
 
 def log_throwables(session: SparkSession) -> None:

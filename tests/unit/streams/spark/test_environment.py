@@ -38,6 +38,38 @@ def test_a_spark_of_another_version_is_not_started(
     assert "PYSPARK_SUBMIT_ARGS" not in os.environ
 
 
+@pytest.mark.parametrize(
+    "variable",
+    ["PYSPARK_SUBMIT_ARGS", "SPARK_SUBMIT_OPTS", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"],
+)
+def test_settings_for_other_programs_are_forgotten(variable: str) -> None:
+    os.environ[variable] = "-Dspark.sql.ansi.enabled=false"
+    set_environment([])
+    assert variable not in os.environ
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+def test_no_spark_defaults_are_read(is_set: bool, tmp_path: Path) -> None:
+    """With other settings of Spark, a query would give other results on this host."""
+    home = Path(os.environ.setdefault("SPARK_HOME", spark_home(tmp_path, SPARK)))
+    if is_set:
+        os.environ["SPARK_CONF_DIR"] = str(home / "conf")
+    set_environment([])
+    assert os.environ["SPARK_HOME"] == str(home)
+    folder = Path(os.environ["SPARK_CONF_DIR"])
+    assert folder.parent.name == "pyspark"
+    assert not folder.exists()
+
+
+def test_a_user_without_a_name_is_refused_as_hadoop_would_not_say_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a container with `--user 54321`: `basedir must be absolute: ?/.ivy2.5.2/local`."""
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    with pytest.raises(UnavailableError, match="user 54321, who is not in /etc/passwd"):
+        set_environment([])
+
+
 def test_a_pyspark_that_hides_that_of_the_engine_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

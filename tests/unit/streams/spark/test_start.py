@@ -10,11 +10,11 @@ import pytest
 import structlog
 
 from kafka_pipeline.common.config.config import SparkConfig
-from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.monitoring.long_wait import LongWait
-from kafka_pipeline.streams.spark import session
+from kafka_pipeline.streams.spark import session, start
 from kafka_pipeline.streams.spark.session import start_session
-from kafka_pipeline.streams.spark.start import prepare_spark
+from kafka_pipeline.streams.spark.start import prepare_spark, start_spark
 from tests.unit.taskmanager.fakes import CONFIG
 
 
@@ -46,3 +46,30 @@ def test_a_start_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(session, "enter_zone", lambda _: None)
     with pytest.raises(RuntimeError, match="the end of the start"):
         start_session({}, Wait(structlog.get_logger(), ""))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+            ": SparkIllegalArgumentException: [INVALID_DRIVER_MEMORY] too little.\n"
+            'Increase "spark.driver.memory".\n'
+            "\tat org.apache.spark.SparkContext.<init>(SparkContext.scala:1)\n",
+            "SparkIllegalArgumentException: [INVALID_DRIVER_MEMORY] too little. "
+            'Increase "spark.driver.memory".',
+        ),
+        ("[JAVA_GATEWAY_EXITED] Java is gone.", "[JAVA_GATEWAY_EXITED] Java is gone."),
+        ("", "RuntimeError"),
+    ],
+)
+def test_what_spark_says_is_the_reason(
+    error: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Any:
+        raise RuntimeError(error)
+
+    monkeypatch.setattr(start, "start_session", fail)
+    with pytest.raises(UnavailableError) as caught:
+        start_spark(CONFIG, "a name", {})
+    assert str(caught.value) == f"Spark does not start with master local[*]: {said}"
