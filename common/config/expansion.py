@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kafka_pipeline.common.config.yaml_positions import Items, Map, Problems, Scalar, Value
-from kafka_pipeline.common.security.secret_file import SecretFileError, read_secret_file
+from kafka_pipeline.common.security.secret_file import (
+    SecretFileError,
+    read_secret_file,
+    without_line_end,
+)
 
 # The last alternative catches every other "${", so that a mistyped reference is an error.
 _REFERENCE = re.compile(
@@ -97,7 +101,8 @@ def expand_text(text: str, values: Values) -> str:
     """Return `text` with each reference replaced by its value, and `$${` by `${`.
 
     As in a shell, `:-` also replaces a variable that is set but empty. Values are used as they
-    are: a `${` in them is not expanded again. Raises ExpansionError.
+    are, without a line break at their end: a `${` in them is not expanded again. Raises
+    ExpansionError.
     """
 
     def value_of(match: re.Match[str]) -> str:
@@ -107,6 +112,8 @@ def expand_text(text: str, values: Values) -> str:
         if reference.file:
             return values.file(reference.file)
         name, found = reference.name, values.variable(reference.name)
+        if found is not None:
+            found = without_line_end(found)
         if reference.default is not None:
             return found or reference.default
         if found is None:

@@ -41,4 +41,9 @@ def read_secret_file(path: Path, *, follows_link: bool = True) -> str:
         text = content.decode()
     except UnicodeDecodeError as error:
         raise SecretFileError(f"it is not UTF-8 (byte {error.start + 1})") from None
+    return without_line_end(text)
+
+
+def without_line_end(text: str) -> str:
+    r"""Return text without a single `\n` or `\r\n` at its end, which `echo` adds to a secret."""
     return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text

@@ -74,6 +74,17 @@ def test_a_file_has_a_password_of_kafka(tmp_path: Path) -> None:
     assert (config.kafka["sasl.password"], config.kafka["sasl.username"]) == ("hunter2", "me")
 
 
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [("hunter2\n", "hunter2"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("\n", ""), ("a\nb", "a\nb")],
+)
+def test_a_line_break_at_the_end_of_a_variable_is_left_out(value: str, read: str) -> None:
+    """As of a file: `echo secret | base64` leaves one in a Secret of Kubernetes."""
+    assert expanded("${A}", {"A": value}) == read
+    assert expanded("${A:-}", {"A": value}) == read
+    assert expanded("${A:-none}", {"A": value}) == (read or "none")
+
+
 def test_a_variable_may_be_called_file() -> None:
     assert expanded("${file:-x} ${file:-}", {"file": "f"}) == "f f"
 
