@@ -170,7 +170,8 @@ def made_version(version: PipelineVersion) -> Any:
 
 def is_savepoint(folder: Path) -> bool:
     """Whether a folder has a savepoint in it, if only a damaged one."""
-    return (folder / _MANIFEST).is_file()
+    # Not `Path.is_file`, which raises for a folder of another user, such as `lost+found`.
+    return os.path.isfile(folder / _MANIFEST)
 
 
 def pipeline_file(folder: Path) -> Path:

@@ -66,7 +66,8 @@ def test_there_is_a_pod_with_a_volume_for_each_task_manager(
 def test_one_task_manager_at_a_time_is_evicted(objects: Objects) -> None:
     budget = objects["PodDisruptionBudget"]["spec"]
     task_managers = objects["StatefulSet"]["spec"]
-    assert budget == {"maxUnavailable": 1, "selector": task_managers["selector"]}
+    assert (budget["maxUnavailable"], budget["selector"]) == (1, task_managers["selector"])
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
     labels = task_managers["template"]["metadata"]["labels"]
     assert task_managers["selector"]["matchLabels"].items() <= labels.items()
 
@@ -109,9 +110,9 @@ def schemas(tmp_path_factory: pytest.TempPathFactory) -> Schemas:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("place", [0, -1], ids=["oldest", "newest"])
-def test_kubernetes_accepts_all_objects(objects: Objects, schemas: Schemas, place: int) -> None:
-    version = schemas.versions()[place]
+@pytest.mark.parametrize("version", ["1.26.0", "newest"])
+def test_kubernetes_accepts_all_objects(objects: Objects, schemas: Schemas, version: str) -> None:
+    version = schemas.versions()[-1] if version == "newest" else version
     assert set(objects) == KINDS
     for document in objects.values():
         assert schemas.complaints(document, version) == []
@@ -137,6 +138,6 @@ def test_schemas_find_a_mistake(
     for parent in parents:
         place = place[parent]
     place[name] = value
-    for version in schemas.versions():
+    for version in schemas.versions()[1:]:  # the first one lacks a field of the budget
         (found,) = schemas.complaints(objects[kind], version)
         assert re.search(complaint, found), found

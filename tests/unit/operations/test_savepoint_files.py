@@ -139,6 +139,18 @@ def test_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert pipeline_file(tmp_path).read_text() == "[]\n"
 
 
+def test_a_folder_of_another_user_is_no_savepoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The root of a volume has such a `lost+found`."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("os.stat", refuse)
+    assert not is_savepoint(tmp_path / "lost+found")
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
