@@ -18,6 +18,7 @@ Its value is a word and the offsets of dead letters of the same partition, such 
 _ERRORS = "__streams.errors."
 _FIRST = f"{_ERRORS}exception"
 _ID = re.compile(r"(.+):(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18})")
+_OFFSET = re.compile(r"[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +169,14 @@ def _records(batches: Sequence[RecordBatch]) -> Iterator[tuple[RecordBatch, int]
 
 
 def _handled(headers: KafkaHeaders) -> tuple[str, list[int]]:
-    for name, value in headers or ():
-        if name == HANDLED:
-            how, *offsets = (value or b"").decode(errors="replace").split()
-            return how, [int(offset) for offset in offsets if offset.isdecimal()]
-    return "", []
+    """Return what a note says; "" for a letter, which has other headers too.
+
+    A letter has those of its record, and whoever writes records may give them this one.
+    """
+    if headers is None or [name for name, _ in headers] != [HANDLED]:
+        return "", []
+    how, *offsets = (headers[0][1] or b"").decode(errors="replace").split() or [""]
+    return how, [int(offset) for offset in offsets if _OFFSET.fullmatch(offset)]
 
 
 def _letter(
@@ -203,6 +207,6 @@ def _letter(
 
 def _origin(errors: Mapping[str, str]) -> tuple[str, int, int] | None:
     topic, partition, offset = (errors.get(name, "") for name in ("topic", "partition", "offset"))
-    if not topic or not partition.isdecimal() or not offset.isdecimal():
+    if not topic or not all(map(_OFFSET.fullmatch, (partition, offset))):
         return None
     return topic, int(partition), int(offset)

@@ -8,6 +8,7 @@ import pytest
 
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 from kafka_pipeline.operations.dead_letters import (
+    HANDLED,
     DeadLetter,
     LetterId,
     Wanted,
@@ -88,6 +89,18 @@ def test_markers_say_what_was_done_and_are_no_letters() -> None:
     assert [letter.handled for letter in found] == ["redriven", "", "purged"]
     assert first_unhandled([first, done], {0, 2}) == 1
     assert first_unhandled([first, done], {0, 1, 2}) is None
+
+
+@pytest.mark.parametrize("value", [b"purged 0 1", b"purged " + b"9" * 5_000, b"", None])
+def test_a_record_with_the_header_of_a_note_is_a_letter_and_deals_with_none(
+    value: bytes | None,
+) -> None:
+    """Anyone who writes to a source may give records any header."""
+    found = batch([errors(1), [(HANDLED, value), *errors(2)]])
+    assert [each.handled for each in letters("Adder", [found])] == ["", ""]
+    assert first_unhandled([found], {0}) == 1
+    damaged = batch([[(HANDLED, value)]], start=2)
+    assert next(letters("Adder", [found, damaged])).headers is None
 
 
 def test_filters() -> None:
