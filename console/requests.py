@@ -235,7 +235,7 @@ def _require_known(query: Mapping[str, str], names: tuple[str, ...]) -> None:
 def _number(query: Mapping[str, str], name: str, most: int) -> int:
     """Return a number from 1 to `most`, which is the default."""
     text = query.get(name, str(most))
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= most):
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most):
         raise ConfigError(f'{name} must be a number from 1 to {most}, not "{text}"')
     return int(text)
 

@@ -41,19 +41,21 @@ function render(body, letter, load) {
       : el("span", { hidden: true }),
     el("dl", { class: "lines" }, lines.map(([term, value]) => el("div", null, el("dt", null, term), el("dd", null, value)))),
     record(letter, load),
-    section("Headers", letter.headers.length
-      ? el("dl", { class: "lines" }, letter.headers.map(([name, value]) =>
-        el("div", null, el("dt", null, name), el("dd", null, value ?? el("span", { class: "quiet" }, "null")))))
-      : el("p", { class: "quiet" }, "The record has no headers of its own.")),
     letter.stacktrace ? section("Stack trace", el("pre", null, letter.stacktrace)) : el("span", { hidden: true }));
 }
 
 function record(letter, load) {
   if (letter.with_record) {
-    return el("div", null, section("Key", content(letter.key)), section("Value", content(letter.value)));
+    return el("div", null,
+      section("Key", content(letter.key)),
+      section("Value", content(letter.value)),
+      section("Headers", letter.headers.length
+        ? el("dl", { class: "lines" }, letter.headers.map(([name, value]) =>
+          el("div", null, el("dt", null, name), el("dd", null, value ?? el("span", { class: "quiet" }, "null")))))
+        : el("p", { class: "quiet" }, "The record has no headers of its own.")));
   }
-  if (!mayRead()) return el("p", { class: "quiet" }, "Keys and values are shown only with console_records in config.yaml.");
-  const button = el("button", { type: "button", "data-own": true }, "Show key and value");
+  if (!mayRead()) return el("p", { class: "quiet" }, "The record is shown only with console_records in config.yaml.");
+  const button = el("button", { type: "button", "data-own": true }, "Show the record");
   button.addEventListener("click", async () => {
     if (isSignedIn() || await signIn()) load();
   });

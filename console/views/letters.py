@@ -43,9 +43,9 @@ def letters(found: LetterList, query: LetterQuery, read_at_ms: int) -> dict[str,
 
 
 def letter(found: DeadLetter, *, with_record: bool) -> dict[str, Any]:
-    """Return one letter; its key and value only `with_record`."""
+    """Return one letter; its key, value and own headers only `with_record`."""
     shown = found.to_json()
-    hidden = {} if with_record else {"key": None, "value": None}
+    hidden = {} if with_record else {"key": None, "value": None, "headers": []}
     return {**shown, **hidden, "with_record": with_record}
 
 
