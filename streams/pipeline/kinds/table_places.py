@@ -30,7 +30,8 @@ CATALOG_TYPE: Choice[str] = Choice(
 )
 
 _DRIVER = re.compile(r"^postgresql\+\w+://")
-_LOGIN = re.compile(r"://[^/?#@]*@")
+# No backslash: urllib3 takes what precedes one for the host.
+_LOGIN = re.compile(r"://[^/?#@\\]*@")
 
 S = TypeVar("S", TableSinkSpec, HistorySpec)
 _PathProblem = Callable[[Location], str | None]

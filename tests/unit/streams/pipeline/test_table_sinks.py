@@ -192,9 +192,12 @@ def test_a_catalog_that_is_allowed_is_right(config: Path, catalog: str) -> None:
             "type: sql, uri: 'sqlite:////etc/c.db', warehouse: lake",
             *("s.t", "", 'catalog.uri "/etc/c.db" is outside of what config.yaml allows'),
         ),
-        (
-            "type: rest, uri: 'https://c/other'",
-            *("s.t", "", "catalog.uri is not allowed by tables: {write_urls: […]}"),
+        *(
+            (
+                f"type: rest, uri: 'https://{place}'",
+                *("s.t", "", "catalog.uri is not allowed by tables: {write_urls: […]}"),
+            )
+            for place in ("c/other", "elsewhere\\@c/api", "elsewhere/@c/api", "ann@elsewhere@c/api")
         ),
     ],
 )
@@ -229,7 +232,7 @@ def test_references_of_a_catalog_have_values_where_its_tasks_run() -> None:
     catalog = {"type": "sql", "uri": "postgresql://${USER}:${PASSWORD}@h/shop", "warehouse": "lake"}
     spec = TableSinkSpec(format="iceberg", catalog=catalog, table="s.t", schema="n INT")
     allowed = SecretSettings(variables=("USER", "PASSWORD"))
-    for user, is_allowed in (("ann", True), ("ann@x/y?", False), ("a:b@x", False)):
+    for user, is_allowed in (("ann", True), ("ann@x/y?", False), ("a:b@x", False), ("x\\", False)):
         values = HostReferences(allowed, "", {"USER": user, "PASSWORD": "pen"})
         valued = with_values(spec, values, "A")
         if not is_allowed:
