@@ -1,6 +1,6 @@
 """JSON by the schemas of a registry: Confluent's classes, with exact JSON and exact multiples.
 
-References may be relative to the schema that has them, too.
+References may be relative to the schema that has them, too, and lead nowhere outside the registry.
 
 Needs the extra `schemaregistry`.
 """
@@ -15,6 +15,7 @@ from urllib.parse import urljoin
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from jsonschema import ValidationError  # type: ignore[import-untyped,unused-ignore]
 from jsonschema.validators import extend  # type: ignore[import-untyped,unused-ignore]
+from referencing import Registry
 
 from kafka_pipeline.common import json_text
 from kafka_pipeline.common.kafka.misfit import MisfitError
@@ -35,11 +36,13 @@ class _ExactChecks:
         found = super()._get_validator(schema, parsed, registry)  # type: ignore[misc]
         if found.VALIDATORS.get("multipleOf") is _multiple_of:
             return found
+        # Confluent's registry would ask any URL that a "$ref" names for a schema.
+        named = Registry().with_resources((name, registry[name]) for name in registry)
         if isinstance(parsed, dict) and "$id" in parsed:
             # A "$ref" is relative to that, and references have the names that are written there.
-            near = ((urljoin(parsed["$id"], name), registry[name]) for name in registry)
-            registry = registry.with_resources(near)
-        exact = extend(type(found), {"multipleOf": _multiple_of})(parsed, registry=registry)
+            near = ((urljoin(parsed["$id"], name), named[name]) for name in named)
+            named = named.with_resources(near)
+        exact = extend(type(found), {"multipleOf": _multiple_of})(parsed, registry=named)
         self._validators[schema] = exact  # type: ignore[attr-defined]
         return exact
 

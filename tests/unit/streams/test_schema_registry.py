@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -485,6 +486,22 @@ def test_record_is_not_blamed_for_a_reference_that_is_missing() -> None:
     of_orders(registry, "amounts.json", reference="amount.json")
     with pytest.raises(ConfigError, match='orders-value refers to "amounts'):
         json_schema(registry, "orders-value").serialize({"amount": 7})
+
+
+def test_no_url_that_a_schema_names_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records choose the schema that reads them: confluent-kafka-python 2269."""
+    asked: list[str] = []
+
+    def look_up(host: str, *_: object, **__: object) -> list[object]:
+        asked.append(host)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    registry = SchemaRegistry(f"mock://{uuid4()}")
+    of_orders(registry, "https://elsewhere.example/amount.json", reference="amount.json")
+    with pytest.raises(ConfigError, match='refers to "https://elsewhere'):
+        json_schema(registry, "orders-value").serialize({"amount": 7})
+    assert asked == []
 
 
 def of_orders(registry: SchemaRegistry, name: str, reference: str) -> None:
