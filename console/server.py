@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _LEAST_PERIOD_S, _MOST_PERIOD_S = 1.0, 5.0
 _STOP_S = 2.0
-_MOST_CONNECTIONS = 128
 
 logger = structlog.get_logger()
 
@@ -100,6 +99,7 @@ class ConsoleServer:
             from kafka_pipeline.console.actions import Actions
             from kafka_pipeline.console.answers import Contents
             from kafka_pipeline.console.app import application
+            from kafka_pipeline.console.connections import Connection
             from kafka_pipeline.console.state_lookups import StateLookups
         except ImportError as error:
             self._socket.close()
@@ -119,14 +119,14 @@ class ConsoleServer:
             uvicorn.Config(
                 application(self._hub, others, access, read_assets(), hosts),
                 loop="asyncio",
-                http="h11",
+                http=Connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,
+                log_level="error",  # anyone can cause warnings without end
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                limit_concurrency=_MOST_CONNECTIONS,
                 timeout_graceful_shutdown=1,
             )
         )

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ import structlog
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 
 REQUEST_TIMEOUT_S = 10.0
+MOST_CONNECTIONS = 64
+"""The most connections of a server, each with a thread and a file of the daemon."""
 
 logger = structlog.get_logger()
 
@@ -33,7 +36,11 @@ Answer = Callable[[str, Mapping[str, str]], HttpAnswer]
 
 
 class HttpServer:
-    """A server with a port of its own. An exception of `answer` fails only the one request."""
+    """A server with a port of its own. An exception of `answer` fails only the one request.
+
+    If there are too many connections, the oldest is closed: a reader asks within milliseconds, and
+    a stranger may never do.
+    """
 
     def __init__(self, name: str, host: str, port: int, answer: Answer) -> None:
         """Listen on a port, 0 for a free one; `name` is the prefix of its keys, such as `metrics`.
@@ -61,6 +68,29 @@ class HttpServer:
 def _listen(host: str, port: int, answer: Answer) -> ThreadingHTTPServer:
     class Server(ThreadingHTTPServer):
         daemon_threads = True
+        request_queue_size = MOST_CONNECTIONS
+
+        def __init__(self) -> None:
+            super().__init__((host, port), Handler)
+            self._open: dict[socket.socket, None] = {}  # oldest first
+            self._changing = threading.Lock()
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            """Serve on a thread; end that of the oldest connection if there are too many."""
+            with self._changing:
+                self._open[request] = None
+                if len(self._open) > MOST_CONNECTIONS:
+                    oldest = next(iter(self._open))
+                    del self._open[oldest]
+                    with suppress(OSError):  # it has hung up itself
+                        oldest.shutdown(socket.SHUT_RDWR)
+            super().process_request(request, client_address)
+
+        def shutdown_request(self, request: Any) -> None:
+            """Hang up."""
+            with self._changing:
+                self._open.pop(request, None)
+            super().shutdown_request(request)
 
         def server_bind(self) -> None:
             # The base class would look up the host's name, which may take long.
@@ -95,7 +125,7 @@ def _listen(host: str, port: int, answer: Answer) -> ThreadingHTTPServer:
 
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     Server.address_family = found[0][0]
-    return Server((host, port), Handler)
+    return Server()
 
 
 def _page_or_error(answer: Answer, path: str, headers: Mapping[str, str]) -> HttpAnswer:

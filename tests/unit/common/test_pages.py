@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from http.client import HTTPConnection
@@ -17,6 +18,7 @@ from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.monitoring.metric import Sample, gauge
 from kafka_pipeline.common.monitoring.monitoring import LoopWatch, Monitoring, Pages
+from kafka_pipeline.common.process.http_server import MOST_CONNECTIONS
 from tests.small_config import SMALL_CONFIG
 
 LAG = gauge("lag", "records that wait")
@@ -116,6 +118,21 @@ def test_readers_that_hang_up_harm_nobody(daemon: Daemon) -> None:
         with socket.create_connection(("127.0.0.1", daemon.pages.port)) as connection:
             connection.sendall(b"GET /metrics")
     assert daemon.verdict("/healthz")[0] == 200
+
+
+def test_strangers_that_say_nothing_make_room(daemon: Daemon) -> None:
+    """Each would have a thread and a file of the daemon, without limit."""
+    with ExitStack() as stack:
+        place = ("127.0.0.1", daemon.pages.port)
+        strangers = [
+            stack.enter_context(socket.create_connection(place, timeout=5))
+            for _ in range(MOST_CONNECTIONS + 6)
+        ]
+        assert daemon.get("/healthz")[0] == 200
+        assert [stranger.recv(1) for stranger in strangers[:7]] == [b""] * 7
+        strangers[-1].settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            strangers[-1].recv(1)
 
 
 def test_a_port_that_is_taken_is_named_with_what_to_do(daemon: Daemon, config: Config) -> None:

@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ import structlog
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.console.assets import read_assets
 from kafka_pipeline.console.board import Tap
+from kafka_pipeline.console.connections import MOST_CONNECTIONS
 from kafka_pipeline.console.hub import MOST_LISTENERS
 from kafka_pipeline.console.server import ConsoleServer, running_console
 from kafka_pipeline.console.views.snapshot import Snapshot
@@ -205,6 +206,34 @@ def test_too_many_listeners_are_refused_and_make_room_when_they_go() -> None:
         while server._hub._listeners == MOST_LISTENERS:
             ask(server, "/api/summary")
         assert ask_live(server) == 200
+
+
+def test_strangers_that_say_nothing_make_room_and_do_not_end_what_others_see() -> None:
+    """uvicorn 157: it waits for a request without limit, and answers 503 meanwhile."""
+    job = SampleJob()
+    with served(lambda: job.run(1)) as server, ExitStack() as stack:
+        listener = stack.enter_context(closing(connected(server)))
+        listener.request("GET", "/api/live?view=summary")
+        found = events(listener.getresponse())
+        place = server._socket.getsockname()
+        strangers = [
+            stack.enter_context(socket.create_connection(place, timeout=60))
+            for _ in range(MOST_CONNECTIONS + 20)
+        ]
+        strangers[-1].sendall(b"GET / HTTP/1.1\r\nHost: ")
+        assert ask(server, "/api/summary")[0].status == 200
+        assert [stranger.recv(1) for stranger in strangers[:20]] == [b""] * 20
+        assert [next(found)["summary"]["job_name"] for _ in range(3)] == ["shop"] * 3
+
+
+def test_garbage_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    job = SampleJob()
+    with served(lambda: job.run(1)) as server:
+        for message in (b"\xac\xed\x00\x05\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade"):
+            with socket.create_connection(server._socket.getsockname(), timeout=60) as stranger:
+                stranger.sendall(message + b": y\r\nConnection: upgrade\r\n\r\n")
+                assert stranger.recv(100)
+    assert caplog.messages == []
 
 
 def ask_live(server: ConsoleServer) -> int:
