@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +18,7 @@ from kafka_pipeline.common.config.yaml_positions import (
     Value,
     read_yaml,
 )
-
-_SECRET = re.compile(r"password|secret|token$|access.?key|\.pem$|jaas", re.IGNORECASE)
+from kafka_pipeline.common.security.secret_names import is_secret
 
 logger = structlog.get_logger()
 
@@ -63,5 +61,5 @@ def _pairs(value: Value) -> Iterator[Pair]:
         for pair in value.pairs:
             yield from _pairs(pair.value)
             is_written_out = isinstance(pair.value, Scalar) and not pair.value.text.startswith("${")
-            if is_written_out and _SECRET.search(pair.key):
+            if is_written_out and is_secret(pair.key):
                 yield pair

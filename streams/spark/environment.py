@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.process.java import find_java
+from kafka_pipeline.common.security.secret_names import is_secret
 
 LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
 """The settings of Spark's own log."""
@@ -95,12 +95,10 @@ _OF_OTHERS = (
 _LAUNCH = Path(__file__).parent / "launch.sh"
 _BASH_ENV = "BASH_ENV"
 
-_SECRET = re.compile(r"secret|password|token|access\.?key", re.IGNORECASE)
-
 
 def without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that may be on a command line, which everybody on the host can see."""
-    return {name: value for name, value in settings.items() if not _SECRET.search(name)}
+    return {name: value for name, value in settings.items() if not is_secret(name)}
 
 
 def set_environment(python_path: Sequence[Path], worker_python: str = sys.executable) -> None:

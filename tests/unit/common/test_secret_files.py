@@ -31,9 +31,11 @@ def test_a_password_in_a_file_that_all_can_read(tmp_path: Path) -> None:
     assert warnings(tmp_path, WRITTEN, 0o640) == []
 
 
-def test_secrets_of_spark_count_too(tmp_path: Path) -> None:
-    spark = "spark: {conf: {spark.authenticate.secret: hunter2}}\n"
-    assert warnings(tmp_path, spark, 0o644) == [["spark.authenticate.secret"]]
+@pytest.mark.parametrize(
+    "name", ["spark.authenticate.secret", "spark.hadoop.fs.azure.account.key.me.blob.example"]
+)
+def test_secrets_of_spark_count_too(tmp_path: Path, name: str) -> None:
+    assert warnings(tmp_path, f"spark: {{conf: {{{name}: hunter2}}}}\n", 0o644) == [[name]]
 
 
 def test_a_file_without_secrets_may_be_read(

@@ -129,7 +129,13 @@ def test_config_wins_over_defaults_but_for_what_tasks_rely_on() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["authenticate.secret", "ssl.keyPassword", "hadoop.fs.s3a.access.key", "x.token"]
+    "name",
+    [
+        *("authenticate.secret", "ssl.keyPassword", "hadoop.fs.s3a.access.key", "x.token"),
+        "hadoop.fs.azure.account.key.me.dfs.core.windows.net",
+        "hadoop.fs.azure.sas.raw.me.blob.core.windows.net",
+        "hadoop.google.cloud.auth.service.account.private.key",
+    ],
 )
 def test_secrets_are_kept_from_the_command_line(name: str) -> None:
     conf = {f"spark.{name}": "hidden", "spark.authenticate": "true"}
