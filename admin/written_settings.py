@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from kafka_pipeline.common.security.secret_file import write_private
+
 
 def read_settings(config: Path) -> dict[str, Any]:
     """Return the settings of a config.yaml that was loaded before, with references as they are."""
@@ -18,6 +20,9 @@ def read_settings(config: Path) -> dict[str, Any]:
 
 
 def write_settings(file: Path, settings: Mapping[str, Any], top: str) -> None:
-    """Write a config.yaml; `top` is the comment that it begins with. Raises `OSError`."""
+    """Write a config.yaml; `top` is the comment that it begins with. Raises `OSError`.
+
+    Only its owner can read it: the one that it is made of may have passwords.
+    """
     text = f"# {top}\n" + yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True)
-    file.write_text(text, encoding="utf-8")
+    write_private(file, text)

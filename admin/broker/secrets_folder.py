@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 from kafka_pipeline.admin.broker.ports import LOOPBACK
 from kafka_pipeline.admin.broker.properties import admin_properties
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.security.secret_file import write_private
 
 PRINCIPALS = ("jobmanager", "taskmanager", "operator", "maintainer", "writer", "reader")
 """Users without any right at first; `pipeline acls` says which each of them needs."""
@@ -24,7 +24,6 @@ BROKER = "broker"
 MECHANISM = "SCRAM-SHA-512"
 FOLDER = "secrets"
 
-_PRIVATE_FILE = 0o600
 _PRIVATE_FOLDER = 0o700
 # Anything else would need quotes in one of the files that have the password.
 _PASSWORD = re.compile(r"[A-Za-z0-9_-]{20,}")
@@ -138,13 +137,3 @@ def kafka_section(settings: Mapping[str, str]) -> str:
 
 def _quoted(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"')
-
-
-def write_private(file: Path, text: str) -> None:
-    """Replace a file by one that only its owner can read, at no moment anybody else."""
-    part = file.with_name(f"{file.name}.part")
-    part.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with os.fdopen(os.open(part, flags, _PRIVATE_FILE), "w", encoding="utf-8") as stream:
-        stream.write(text)
-    os.replace(part, file)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from kafka_pipeline.admin.broker.jars import JarSet, fetch_jars
 from kafka_pipeline.admin.broker.processes import BrokerProcess
-from kafka_pipeline.admin.broker.secrets_folder import write_private
 from kafka_pipeline.admin.terminal import last_words
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.process.java import find_java
+from kafka_pipeline.common.security.secret_file import write_private
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _META_FILE = "meta.properties"

@@ -1,4 +1,4 @@
-"""Reads a file that holds one secret, such as those that Kubernetes and Docker mount."""
+"""Reads files that hold one secret, such as those that Kubernetes mounts; writes private ones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 MOST_BYTES = 65_536
 """The largest file that is read: enough for a chain of certificates."""
+_OF_OWNER = 0o600
 
 
 class SecretFileError(ValueError):
@@ -47,3 +48,13 @@ def read_secret_file(path: Path, *, follows_link: bool = True) -> str:
 def without_line_end(text: str) -> str:
     r"""Return text without a single `\n` or `\r\n` at its end, which `echo` adds to a secret."""
     return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+
+
+def write_private(file: Path, text: str) -> None:
+    """Replace a file by one that only its owner can read, at no moment anybody else."""
+    part = file.with_name(f"{file.name}.part")
+    part.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with os.fdopen(os.open(part, flags, _OF_OWNER), "w", encoding="utf-8") as stream:
+        stream.write(text)
+    os.replace(part, file)

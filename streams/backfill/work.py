@@ -63,11 +63,11 @@ class Work:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold a work folder, which is created if it is missing.
+    """Hold a work folder, which is created for its owner only if it is missing.
 
     Raises `ConfigError` if another backfill holds it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(0o700, parents=True, exist_ok=True)
     with (folder / _LOCK).open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,13 +17,9 @@ from kafka_pipeline.admin.broker.properties import (
     security_properties,
     server_properties,
 )
-from kafka_pipeline.admin.broker.secrets_folder import (
-    ADMIN,
-    PRINCIPALS,
-    SecretsFolder,
-    write_private,
-)
+from kafka_pipeline.admin.broker.secrets_folder import ADMIN, PRINCIPALS, SecretsFolder
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.security.secret_file import write_private
 
 
 @pytest.fixture

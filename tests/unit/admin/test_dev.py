@@ -94,8 +94,9 @@ def test_the_config_next_to_the_pipeline_is_used_but_for_the_places(bank: Projec
     assert config.spark.master == "local[*]"
     assert config.spark.conf == {"spark.a": "1"}
     assert write_config(bank, Places(9, 8, 2)).num_standby_replicas == 1
-    # The user's own is as it was.
+    # The user's own is as it was. The other may have its passwords.
     assert own.read_text() == text
+    assert bank.config_file.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_config_as_a_list_of_maps_is_read_too(alone: Project) -> None:

@@ -17,6 +17,7 @@ from kafka_pipeline.common.errors import ConfigError, PipelineError, Unavailable
 from kafka_pipeline.streams.backfill import sorted_runs
 from kafka_pipeline.streams.backfill.plan import make_plan
 from kafka_pipeline.streams.backfill.tasks import BackfillTask, Done, Failed
+from kafka_pipeline.streams.backfill.work import held
 from kafka_pipeline.streams.partitioning import default_partition
 from tests.history import Here, History, Interrupted, Row
 from tests.small_config import SMALL_CONFIG
@@ -333,6 +334,12 @@ def test_a_backfill_whose_first_start_was_interrupted_begins(tmp_path: Path) -> 
     (tmp_path / "results.backfill").mkdir()
     (tmp_path / "results.backfill" / "backfill.new").write_text("{")
     assert history.run().read == 5
+
+
+def test_a_work_folder_is_for_its_owner(tmp_path: Path) -> None:
+    """It has records and state."""
+    with held(tmp_path / "work"):
+        assert (tmp_path / "work").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_work_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
