@@ -87,7 +87,8 @@ class Fields:
             return key.default or ""
         if not isinstance(value, Scalar) or not isinstance(value.value, str):
             quotes = ": put it in quotes" if _reads_as_text_in_quotes(value) else ""
-            self._problems.add(value, f"{key.name} must be a string, got {describe(value)}{quotes}")
+            got = describe(value, key.name)
+            self._problems.add(value, f"{key.name} must be a string, got {got}{quotes}")
             return ""
         if not value.value.strip():
             self._problems.add(value, f"{key.name} is empty")

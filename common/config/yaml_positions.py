@@ -13,6 +13,7 @@ import yaml
 from yaml.constructor import SafeConstructor
 
 from kafka_pipeline.common.errors import ConfigError, Problem
+from kafka_pipeline.common.security.secret_names import is_secret
 
 _SCALAR_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")}
 _MERGE = "tag:yaml.org,2002:merge"
@@ -24,6 +25,8 @@ _MOST_LEVELS = 40
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NOT_AS_IT_LOOKS = re.compile(r"(?i:yes|no|on|off)|[-+]?0[0-7_]+|.*:.*")
 """Truth values, octal numbers and numbers to the base 60 that YAML 1.2 does not have."""
+_QUOTED = re.compile(r"(alias|anchor|tag handle) (?:'.*?'|\".*?\")")
+"""What PyYAML quotes of a value that begins with `*`, `&` or `!`, such as a password."""
 
 
 class Located(Protocol):
@@ -140,8 +143,12 @@ def read_yaml(path: Path, problems: Problems) -> Value:
     raise problem
 
 
-def describe(value: Value) -> str:
-    """Return a description of a value, for the "got …" of a message."""
+def describe(value: Value, key: str = "") -> str:
+    """Return a description of a value, for the "got …" of a message.
+
+    Without the value itself if it comes from a variable or a file with a secret, judging by its
+    name, or if the `key` is that of a secret, and the value is a number.
+    """
     match value:
         case Items():
             return "a list"
@@ -152,10 +159,12 @@ def describe(value: Value) -> str:
         case Scalar(value=bool()):
             return f"the truth value {value.text}"
         case Scalar(value=str(text)):
-            origin = f" from {value.expanded_from}" if value.expanded_from else ""
-            return f'the text "{_shortened(text)}"{origin}'
+            source = value.expanded_from or ""
+            shown = "" if is_secret(source) else f' "{_shortened(text)}"'
+            origin = f" from {source}" if source else ""
+            return f"the text{shown}{origin}"
         case Scalar():
-            return f"the number {_shortened(value.text)}"
+            return "a number" if is_secret(key) else f"the number {_shortened(value.text)}"
 
 
 def _shortened(text: str) -> str:
@@ -270,8 +279,9 @@ def _compose(path: Path) -> yaml.Node:
 def _syntax_error(error: yaml.MarkedYAMLError) -> tuple[str, Place]:
     mark = error.problem_mark or error.context_mark
     place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
-    parts = [part for part in (error.context, error.problem) if part]
-    return f"is not valid YAML: {', '.join(parts)}", place
+    parts = ", ".join(part for part in (error.context, error.problem) if part)
+    words = _QUOTED.sub(r"\1", parts)
+    return f"is not valid YAML: {words}", place
 
 
 class _Converter:
@@ -335,15 +345,13 @@ class _Converter:
             self._problems.add(text, "has an escape (\\u…) that is not a character")
             return text
         if node.tag not in _SCALAR_TAGS:
-            shown = _shortened(node.value)
-            self._problems.add(text, f'YAML reads "{shown}" in its own way: put it in quotes')
+            self._problems.add(text, "YAML reads this in its own way: put it in quotes")
             return text
         try:
             return replace(text, value=SafeConstructor().construct_object(node))
         except (ValueError, LookupError):
             kind = node.tag.rpartition(":")[2]
-            shown = _shortened(node.value)
-            self._problems.add(text, f'"{shown}" cannot be read as a YAML {kind}')
+            self._problems.add(text, f"this cannot be read as a YAML {kind}")
             return text
 
     @staticmethod

@@ -168,6 +168,7 @@ def test_a_folder_in_place_of_the_file_is_reported(tmp_path: Path) -> None:
         (ALIASES, "1:1: has aliases (*) that expand to more than 100,000 values"),
         (b"hello", '1:1: must be a map of settings, got the text "hello"'),
         (b"a: &a [*a]", "1:4: an alias (*) is inside what it names"),
+        (b"a: *hunter2", "1:4: is not valid YAML: found undefined alias"),
     ],
 )
 def test_what_is_not_yaml_is_reported_with_its_place(text: bytes, problem: str) -> None:
@@ -291,10 +292,10 @@ def test_a_key_in_two_items_of_a_list_is_reported() -> None:
         (
             "source_topic",
             "2020-01-31",
-            '6:15: YAML reads "2020-01-31" in its own way: put it in quotes',
+            "6:15: YAML reads this in its own way: put it in quotes",
         ),
-        ("source_topic", "!x y", '6:15: YAML reads "y" in its own way: put it in quotes'),
-        ("server_port", "!!int x", '2:14: "x" cannot be read as a YAML int'),
+        ("source_topic", "!x y", "6:15: YAML reads this in its own way: put it in quotes"),
+        ("server_port", "!!int x", "2:14: this cannot be read as a YAML int"),
     ],
 )
 def test_required_values_of_a_wrong_type_or_range_are_reported(

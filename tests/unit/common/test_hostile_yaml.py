@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.streams.pipeline.load import check_pipeline_file
+from tests.unit.common.config_texts import BASE
 
 LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{former}'] * 9)}]\n" for former, name in pairwise("abcdefghi")
@@ -48,6 +50,28 @@ def test_a_hostile_file_is_an_error(
         read(file)
     assert len(str(caught.value)) < 5_000
     assert not made.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "schema_registry: {url: 'https://r', auth: {user: ann, password: 20310819}}",
+        "kafka: {sasl.password: *20310819}",
+        "kafka: {sasl.password: !x 20310819}",
+        "kafka: {sasl.password: !20310819!x y}",
+        "kafka: {sasl.password: 2031-08-19}",
+        "heartbeat_interval_ms: ${KAFKA_PASSWORD}",
+    ],
+)
+def test_a_secret_that_is_written_wrongly_is_not_in_the_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", "20310819x")
+    file = tmp_path / "file.yaml"
+    file.write_text(f"{BASE}\n{text}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    assert not re.search("2031-?08-?19", str(caught.value))
 
 
 @pytest.mark.parametrize("value", ["1" * 4_000, "1" * 5_000, "x" * 5_000, "- " * 20 + "1"])
