@@ -6,9 +6,10 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
@@ -26,6 +27,10 @@ _REQUEST_TIMEOUT_S = 10.0
 _ROUTE_TIMEOUT_S = 15.0
 """How long a task is looked for while it moves or starts."""
 _POLL_S = 0.2
+_CHUNK_BYTES = 65_536
+_MOST_BYTES = 256_000_000
+_FIELDS = frozenset(("tasks", "entries", "error"))
+"""Each answer of a TaskManager has one of these."""
 
 _REFUSALS = (
     *(HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND),
@@ -313,19 +318,27 @@ def _addresses(status: ClusterStatus) -> dict[int, str]:
 def _get(address: str, path: str) -> tuple[int, _Json]:
     """Return status and body of a page; raise `UnavailableError` if there is no proper answer."""
     host, _, port = address.rpartition(":")
-    connection = HTTPConnection(host.strip("[]"), int(port), timeout=_REQUEST_TIMEOUT_S)
     try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        body = json.loads(response.read())
-        if not isinstance(body, dict):
-            raise ValueError("not a JSON object")
+        with closing(HTTPConnection(host.strip("[]"), int(port), _REQUEST_TIMEOUT_S)) as connection:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            body = json.loads(_content(response))
+        if not isinstance(body, dict) or _FIELDS.isdisjoint(body):
+            raise ValueError("its answer is not that of a TaskManager")
         return response.status, body
-    except (OSError, HTTPException, ValueError) as error:
+    except (OSError, HTTPException, ValueError, OverflowError, RecursionError) as error:
         reason = str(error) or type(error).__name__
         raise UnavailableError(f"{address} does not answer queries of state: {reason}") from error
-    finally:
-        connection.close()
+
+
+def _content(response: HTTPResponse) -> bytes:
+    """Return the body. Raises `ValueError` if it is too large or too slow: reports may lie."""
+    body, until_s = bytearray(), time.monotonic() + _REQUEST_TIMEOUT_S
+    while part := response.read1(_CHUNK_BYTES):
+        body += part
+        if len(body) > _MOST_BYTES or time.monotonic() > until_s:
+            raise ValueError("its answer is too large, or takes too long")
+    return bytes(body)
 
 
 def _place(row: _Json) -> tuple[str, str, int, bool, int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -16,6 +18,7 @@ from kafka_pipeline.common.cluster.cluster_status import (
     TaskManagerInfo,
 )
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.process.http_server import HttpAnswer, HttpServer
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.operations import state
@@ -237,6 +240,33 @@ def test_without_state_port_it_says_what_to_do(cluster: Cluster, client: StateCl
     cluster.addresses = {0: "", 1: ""}
     with pytest.raises(ConfigError, match="set state_port"):
         client.listed()
+
+
+@pytest.mark.parametrize(
+    "address", ["", "nowhere", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999", f"{'x' * 80}:1"]
+)
+def test_an_address_that_is_none_is_a_clear_error(address: str) -> None:
+    """Without a key, anyone who may write reports may write any."""
+    with pytest.raises(UnavailableError, match="does not answer queries of state"):
+        state._get(address, "/state")
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b"[]", b"<html>", b'{"status": "failing"}', b"[" * 100_000, b'"' + b"x" * 5_000]
+)
+def test_what_is_not_the_answer_of_a_task_manager_is_a_clear_error(
+    body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that has taken the port answers something else."""
+    monkeypatch.setattr(state, "_MOST_BYTES", 200_000)
+    server = HttpServer("state", "127.0.0.1", 0, lambda *_: HttpAnswer(HTTPStatus.OK, body))
+    with closing(server):
+        address = f"127.0.0.1:{server.port}"
+        with pytest.raises(UnavailableError, match="does not answer queries of state"):
+            state._get(address, "/state")
+        monkeypatch.setattr(state, "_MOST_BYTES", 1)
+        with pytest.raises(UnavailableError, match="too large"):
+            state._get(address, "/state")
 
 
 def test_keys_of_user_code_must_be_in_hexadecimal() -> None:
