@@ -31,6 +31,7 @@ from kafka_pipeline.common.kafka.connect_values import Convert
 
 MOST_DIGITS = 38
 """The largest precision of Spark's DECIMAL. More digits are text."""
+_MOST_DIGITS_OF_LONG = 19
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -433,6 +434,9 @@ def _float(value: Any) -> Any:
 
 def _integer(value: Any) -> Any:
     is_number = isinstance(value, int | Decimal)
+    if isinstance(value, Decimal) and value.adjusted() > _MOST_DIGITS_OF_LONG:
+        # An `int` of 1e999999999 would take all memory, and hours.
+        raise UnfitError("it is beyond the range of a long")
     if isinstance(value, bool) or (is_number and value != int(value)):
         raise UnfitError("it is not a whole number, as the schema says")
     return int(value) if is_number else value

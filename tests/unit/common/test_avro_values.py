@@ -136,6 +136,7 @@ def test_each_type_has_a_column_and_comes_back_as_it_was(
         ("string", None, 'field "Row.f0" is null or missing, not string'),
         ("int", "7", 'field "Row.f0" is a str, not int'),
         ("long", Decimal("1.5"), 'field "f0": it is not a whole number'),
+        ("long", Decimal("1e50000"), 'field "f0": it is beyond the range of a long'),
         ("bytes", "%", 'field "f0": it is not bytes'),
         (COLOR, "GREEN", 'field "Row.f0" is a str, not enum Color'),
     ],
