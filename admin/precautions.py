@@ -8,7 +8,7 @@ from itertools import chain, count
 import typer
 
 from kafka_pipeline.admin.signals import orderly_end
-from kafka_pipeline.admin.terminal import say
+from kafka_pipeline.admin.terminal import say_progress
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import PipelineError
 from kafka_pipeline.common.kafka.admin import Admin
@@ -66,7 +66,7 @@ def make_savepoint(config: Config, admin: Admin, deployment: Deployment) -> str:
     names = chain([name], map(f"{name}-{{}}".format, count(2)))
     folder = next(f for f in map(config.savepoint_dir.joinpath, names) if not f.exists())
     try:
-        creation = Creation(config, admin, folder, say)
+        creation = Creation(config, admin, folder, say_progress)
         with orderly_end():  # SIGTERM must not leave the job stopped
             creation.carry_out(drains=False, timeout_s=REST_TIMEOUT_S)
     except PipelineError:

@@ -41,8 +41,13 @@ def show(content: RenderableType) -> None:
 
 
 def say(line: str) -> None:
-    """Print a line about progress on stderr, apart from results."""
-    typer.echo(line, err=True)
+    """Print a line of the result, which may have parts from a topic, as `Harmless` does."""
+    typer.echo(printable(line, LAYOUT))
+
+
+def say_progress(line: str) -> None:
+    """Print a line about progress on stderr, apart from results, likewise."""
+    typer.echo(printable(line, LAYOUT), err=True)
 
 
 def show_json(content: object) -> None:

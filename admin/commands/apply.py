@@ -19,7 +19,7 @@ from kafka_pipeline.admin.precautions import (
     make_savepoint,
     state_changes,
 )
-from kafka_pipeline.admin.terminal import require_consent, say, show
+from kafka_pipeline.admin.terminal import require_consent, say, say_progress, show
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
@@ -217,7 +217,7 @@ def _change(config: Config, pipeline: Pipeline, text: str, wanted: _Wanted) -> N
             found,
             _folder(config, complete, deployment, lose),
         )
-        follow(config, admin, number, wanted.timeout_s, typer.echo)
+        follow(config, admin, number, wanted.timeout_s, say)
         return
     if found.losses:
         require_consent("Take this away from the pipeline that runs?", yes=wanted.yes)
@@ -227,7 +227,7 @@ def _change(config: Config, pipeline: Pipeline, text: str, wanted: _Wanted) -> N
         proposal, config, admin, found.losses, kept=kept, confirm_within_s=wanted.confirm_within_s
     )
     if wanted.wait:
-        follow(config, admin, number, wanted.timeout_s, typer.echo)
+        follow(config, admin, number, wanted.timeout_s, say)
     else:
         typer.echo(f"version {number} is the pipeline of the job")
 
@@ -279,7 +279,7 @@ def _change_at_rest(
     """
     from kafka_pipeline.operations.savepoints.change_at_rest import ChangeAtRest  # starts slowly
 
-    change = ChangeAtRest(config, admin, folder, say)
+    change = ChangeAtRest(config, admin, folder, say_progress)
     # What waits in arcs that are taken away, or get other records, is processed first. So is what
     # waits for tables, which know rows by the topic that they came from.
     drains = bool(found.arcs) or _moves_tables(change.before, proposal.pipeline)

@@ -8,7 +8,7 @@ from rich.console import Console
 from kafka_pipeline.admin.arguments import time_of
 from kafka_pipeline.admin.plans import overview
 from kafka_pipeline.admin.precautions import REST_TIMEOUT_S
-from kafka_pipeline.admin.terminal import require_consent, say, show
+from kafka_pipeline.admin.terminal import require_consent, say, say_progress, show
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.deploy import Proposal, look_at, require_usable_state
@@ -52,7 +52,7 @@ def apply_and_rebuild(
         Proposal(complete, text),
         entry,
         None if since is None else time_of("--from", since),
-        say,
+        say_progress,
     )
     for line in rebuild.lines():
         typer.echo(line)
@@ -66,6 +66,6 @@ def apply_and_rebuild(
         jobs.stop()
     typer.echo(f"{folder} is a savepoint of the job as it was before")
     if wait:
-        follow(config, admin, number, timeout_s, typer.echo)
+        follow(config, admin, number, timeout_s, say)
     else:
         typer.echo(f"version {number} is the pipeline of the job")

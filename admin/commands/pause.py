@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kafka_pipeline.admin.arguments import ConfigPath, DryRun
+from kafka_pipeline.admin.terminal import say
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.deployment import wishes
@@ -87,4 +88,4 @@ def _ask_for(
     typer.echo(f"{what}: {', '.join(chosen.ids)}")
     if dry_run:
         return
-    follow(config, admin, wishes.ask(config, admin, chosen, changed), None, typer.echo)
+    follow(config, admin, wishes.ask(config, admin, chosen, changed), None, say)

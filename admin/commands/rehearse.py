@@ -10,7 +10,7 @@ import typer
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath, duration_of
 from kafka_pipeline.admin.rehearsal.tables import report_view
 from kafka_pipeline.admin.signals import Interrupted, Signals
-from kafka_pipeline.admin.terminal import say, show, show_json
+from kafka_pipeline.admin.terminal import say_progress, show, show_json
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.process.cli import run_command
@@ -64,7 +64,7 @@ def rehearse(
         raise ConfigError("give a PIPELINE to rehearse, or --discard alone")
     live = load_config(config)
     signals = Signals()
-    rehearsal = Rehearsal(config, live, signals, say)
+    rehearsal = Rehearsal(config, live, signals, say_progress)
     with rehearsal.locked() as lock:
         if pipeline is None:
             typer.echo(f"deleted: {counted(len(rehearsal.discard()), 'topic')}")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kafka_pipeline.admin.arguments import ConfigPath, DryRun, RestTimeout, Yes
-from kafka_pipeline.admin.terminal import require_consent, say, show
+from kafka_pipeline.admin.terminal import require_consent, say_progress, show
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.config.config_keys import PARALLELISM
 from kafka_pipeline.common.process.cli import run_command
@@ -62,7 +62,7 @@ def rescale(
     name = f"rescale-{settings.job_name or 'job'}-to-{parallelism}"
     folder = savepoint or settings.savepoint_dir / name
     admin = connected(settings)
-    change = ChangeAtRest(settings, admin, folder, say)
+    change = ChangeAtRest(settings, admin, folder, say_progress)
     found = Rescale(admin, change, parallelism, by_key or ())
     show(found.table())
     if dry_run:

@@ -13,7 +13,7 @@ from rich.text import Text
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath, DryRun, RestTimeout, Yes
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.signals import orderly_end
-from kafka_pipeline.admin.terminal import require_consent, say, show, show_json
+from kafka_pipeline.admin.terminal import require_consent, say_progress, show, show_json
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.process.cli import run_command
@@ -71,7 +71,7 @@ def create(
     from kafka_pipeline.operations.savepoints.create import Creation  # starts slowly
 
     settings = load_config(config)
-    creation = Creation(settings, connected(settings), folder, say)
+    creation = Creation(settings, connected(settings), folder, say_progress)
     if dry_run:
         typer.echo(f"{folder}: version {creation.version.number} of the job would be saved")
         return
@@ -215,7 +215,7 @@ def _carry_out(found: Restore, timeout_s: float, *, dry_run: bool, yes: bool) ->
     if dry_run:
         return
     require_consent("Replace the state of the job?", yes=yes)
-    number = found.carry_out(timeout_s, say)
+    number = found.carry_out(timeout_s, say_progress)
     typer.echo(f"done: version {number} is the pipeline of the job")
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath, time_of
-from kafka_pipeline.admin.terminal import show, show_json
+from kafka_pipeline.admin.terminal import say, show, show_json
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.process.cli import run_command
@@ -187,14 +187,14 @@ def _print(store: StoreInfo, answers: Iterator[dict[str, Any]] | list[dict[str, 
     if rows:
         show(table)
     noun = "entry" if len(rows) == 1 else "entries"
-    typer.echo(f"{len(rows):,} {noun} of {store.processor}, {store.name}")
+    say(f"{len(rows):,} {noun} of {store.processor}, {store.name}")
     copies = {a["partition"]: a for a in found if a["standby"]}
     for number, answer in sorted(copies.items()):
         typer.echo(f"partition {number} comes from a standby, whose lag is {_lag(answer)}")
     for what, serde in (("keys", "key_serde"), ("values", "value_serde")):
         if rows and not store.about[f"{what}_readable"]:
             name = store.about[serde]
-            typer.echo(f"{what} have the serde {name}, which is not decoded here")
+            say(f"{what} have the serde {name}, which is not decoded here")
 
 
 _TIMES = ("timestamp_ms", "valid_from_ms")

@@ -9,7 +9,7 @@ import typer
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath
 from kafka_pipeline.admin.status import as_json as json_of
 from kafka_pipeline.admin.status import overview, watch_status
-from kafka_pipeline.admin.terminal import say, show
+from kafka_pipeline.admin.terminal import say_progress, show
 from kafka_pipeline.common.cluster.conditions import Condition
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
@@ -64,7 +64,7 @@ def status(
     settings = load_config(config)
     if wait:
         condition = for_ or Condition.RUNNING
-        wait_for(settings, condition, timeout_s, say)
+        wait_for(settings, condition, timeout_s, say_progress)
         typer.echo(f"the job is {condition}")
         return
     if watch:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import structlog
 from rich.console import Console, Group
 from rich.text import Text
 
-from kafka_pipeline.admin.commands import versions
+from kafka_pipeline.admin.commands import pause, versions
 from kafka_pipeline.admin.status import overview
 from kafka_pipeline.admin.tables import make_table
 from kafka_pipeline.admin.terminal import show
@@ -26,6 +28,7 @@ from kafka_pipeline.common.protocol.messages import JobManagerBeat, Report
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.deployment import wishes
 from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Wish
 
 CLEAR, TITLE, BELL, TURNED = "\x1b[2J", "\x1b]0;owned\x07", "\x07", "\u202e"
@@ -61,6 +64,20 @@ def test_whatever_a_command_shows_is_harmless(capsys: pytest.CaptureFixture[str]
     show(Group(Text(f"made by {HOSTILE}"), table))
     shown = capsys.readouterr().out
     assert "made by no \\x1b[2J" in shown
+    assert is_harmless(shown)
+
+
+def test_what_a_command_says_while_it_follows_a_job_is_harmless(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("load_config", "connected", "read_deployment"):
+        monkeypatch.setattr(pause, name, lambda *_: None)
+    monkeypatch.setattr(pause, "choose", lambda *_: SimpleNamespace(ids=["P"]))
+    monkeypatch.setattr(wishes, "ask", lambda *_: 2)
+    monkeypatch.setattr(pause, "follow", lambda *given: given[-1](f"P_0 has failed: {HOSTILE}"))
+    pause._ask_for(Path(), None, "restart", wishes.restarted, dry_run=False)
+    shown = capsys.readouterr().out
+    assert "P_0 has failed: no \\x1b[2J" in shown
     assert is_harmless(shown)
 
 
