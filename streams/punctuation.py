@@ -50,12 +50,18 @@ class _Schedule:
         self.cancelled = True
 
 
-def first_due_ms(type_: PunctuationType, interval_ms: int, now_ms: int) -> int:
+def first_due_ms(
+    type_: PunctuationType, interval_ms: int, now_ms: int, start_ms: int | None = None
+) -> int:
     """Return when a punctuation that is scheduled now is due for the first time.
 
     Stream time is aligned to 0, so the first punctuation comes with the first record. By
-    wall-clock time, the first punctuation comes after one interval.
+    wall-clock time, the first punctuation comes after one interval. With `start_ms`, it comes then
+    or, if that has passed, at the next time that is whole intervals later (KIP-1146).
     """
+    if start_ms is not None:
+        passed = now_ms - start_ms
+        return start_ms if passed <= 0 else now_ms - passed % interval_ms + interval_ms
     return 0 if type_ is PunctuationType.STREAM_TIME else now_ms + interval_ms
 
 

@@ -50,7 +50,11 @@ class TaskView(Protocol):
 
     def refuse_thread(self, node: str) -> NoReturn: ...
     def schedule(
-        self, interval_ms: Milliseconds, punctuation_type: PunctuationType, callback: Punctuator
+        self,
+        interval_ms: Milliseconds,
+        punctuation_type: PunctuationType,
+        callback: Punctuator,
+        start: int | None,
     ) -> Cancellable: ...
     def request_commit(self) -> None: ...
 
@@ -193,9 +197,13 @@ class RunningContext:
             ) from None
 
     def schedule(
-        self, interval_ms: Milliseconds, punctuation_type: PunctuationType, callback: Punctuator
+        self,
+        interval_ms: Milliseconds,
+        punctuation_type: PunctuationType,
+        callback: Punctuator,
+        start: int | None = None,
     ) -> Cancellable:
-        return self._runtime.schedule(interval_ms, punctuation_type, callback)
+        return self._runtime.schedule(interval_ms, punctuation_type, callback, start)
 
     def commit(self) -> None:
         self._runtime.request_commit()

@@ -17,6 +17,7 @@ from kafka_pipeline.common.protocol.suspects import CallKind
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.clocks import NO_CLOCK
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms
+from kafka_pipeline.streams.engine.arguments import require_int
 from kafka_pipeline.streams.engine.async_calls import PendingCall
 from kafka_pipeline.streams.engine.call_size import CallSize
 from kafka_pipeline.streams.engine.left_undone import never_run, refuse_lost
@@ -283,10 +284,16 @@ class GroupRuntime:
             self.mark.clear()
 
     def schedule(
-        self, interval_ms: Milliseconds, punctuation_type: PunctuationType, callback: Punctuator
+        self,
+        interval_ms: Milliseconds,
+        punctuation_type: PunctuationType,
+        callback: Punctuator,
+        start: int | None,
     ) -> Cancellable:
         """Schedule a punctuation; see `ProcessorContext.schedule`."""
         interval = whole_ms("schedule", "interval_ms", interval_ms, 1)
+        if start is not None:
+            require_int("schedule: start", start, 0)
         if not isinstance(punctuation_type, PunctuationType):
             raise _wrong("a punctuation is of a PunctuationType, not", punctuation_type)
         if not callable(callback):
@@ -300,9 +307,11 @@ class GroupRuntime:
             raise StreamsError(
                 "the processor of a global store cannot schedule: it belongs to no task"
             )
-        self._is_interrupted |= punctuation_type is PunctuationType.STREAM_TIME
-        start = first_due_ms(punctuation_type, interval, self.clock_ms())
-        return self._queues[punctuation_type].schedule(interval, callback, start)
+        by_stream_time = punctuation_type is PunctuationType.STREAM_TIME
+        self._is_interrupted |= by_stream_time
+        now = self.task_time.stream_time if by_stream_time else self.clock_ms()
+        first = first_due_ms(punctuation_type, interval, now, start)
+        return self._queues[punctuation_type].schedule(interval, callback, first)
 
     def close(self) -> None:
         """Close the processors, parents first. Raises the first error that one of them raised."""

@@ -90,7 +90,11 @@ class ProcessorContext(Protocol[KForward, VForward]):
         """
 
     def schedule(
-        self, interval_ms: Milliseconds, punctuation_type: PunctuationType, callback: Punctuator
+        self,
+        interval_ms: Milliseconds,
+        punctuation_type: PunctuationType,
+        callback: Punctuator,
+        start: int | None = None,
     ) -> Cancellable:
         """Call `callback(time)` every `interval_ms`, 1 or more, until it is cancelled.
 
@@ -100,6 +104,10 @@ class ProcessorContext(Protocol[KForward, VForward]):
         the task starts again. By wall-clock time, a call comes at most about 100 ms late. Missed
         intervals are not caught up. If `callback` raises, the task fails. Raises
         `InvalidArgumentError` for invalid arguments.
+
+        `start`, in ms since the epoch, is the time that the intervals count from (KIP-1146). The
+        first call comes then or, if that has passed, at the next whole interval after it: with 0
+        and an interval of an hour, always on the hour.
         """
 
     def commit(self) -> None:

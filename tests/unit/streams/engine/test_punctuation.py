@@ -47,6 +47,18 @@ def test_stream_time_starts_at_zero_and_wall_clock_time_with_an_interval() -> No
     assert first_due_ms(PunctuationType.WALL_CLOCK_TIME, 100, now_ms=7000) == 7100
 
 
+@pytest.mark.parametrize("type_", PunctuationType)
+@pytest.mark.parametrize(
+    ("start_ms", "now_ms", "due_ms"),
+    [(3, -1, 3), (115, 100, 115), (100, 100, 100), (95, 100, 105), (3, 100, 103), (0, 100, 110)],
+)
+def test_a_start_is_when_it_is_due_or_what_the_intervals_count_from(
+    type_: PunctuationType, start_ms: int, now_ms: int, due_ms: int
+) -> None:
+    """KIP-1146: the times are those of Kafka Streams 4.3."""
+    assert first_due_ms(type_, 10, now_ms, start_ms) == due_ms
+
+
 @pytest.mark.parametrize("start_ms", [0, 50])
 @pytest.mark.parametrize(
     ("after_ms", "fired", "next_after_ms"),

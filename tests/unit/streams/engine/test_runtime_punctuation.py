@@ -11,6 +11,7 @@ import pytest
 from kafka_pipeline import (
     Batch,
     Cancellable,
+    InvalidArgumentError,
     Processor,
     ProcessorContext,
     PunctuationType,
@@ -165,6 +166,45 @@ def test_records_do_not_call_what_is_due_by_the_wall_clock() -> None:
     task = Tasks(chain(schedule), DEFAULT)
     values(task, 1000)
     assert fired == []
+
+
+# With a start (KIP-1146)
+
+
+def test_a_start_aligns_calls_by_the_wall_clock() -> None:
+    fired: list[int] = []
+    task = Tasks(
+        chain(calling(lambda context, _: context.schedule(60, WALL_CLOCK, fired.append, 0))),
+        DEFAULT,
+    )
+    task.clock.now_ms = 70
+    values(task, 1)
+    for now_ms in (119, 120, 190, 239, 240):
+        task.clock.now_ms = now_ms
+        task.task.step(0, task.partitions)
+    assert fired == [120, 190, 240]
+
+
+def test_a_start_aligns_calls_by_stream_time() -> None:
+    fired: list[int] = []
+
+    def schedule_at_40(context: ProcessorContext, record: Record) -> None:
+        if record.value == b"40":
+            context.schedule(10, STREAM, fired.append, 33)
+
+    early = starting(lambda context: context.schedule(10, STREAM, fired.append, 25))
+    task = Tasks(chain(early, calling(schedule_at_40)), DEFAULT)
+    values(task, 24, 25, 34, 35)
+    assert fired == [25, 35]
+    values(task, 40, 42, 43)
+    assert fired[2:] == [43]
+
+
+@pytest.mark.parametrize("start", [-1, 0.5, True])
+def test_a_start_that_is_not_a_time_is_refused(start: Any) -> None:
+    schedule = starting(lambda context: context.schedule(10, WALL_CLOCK, print, start))
+    with pytest.raises(InvalidArgumentError, match="schedule: start must be a whole number, 0 or"):
+        Tasks(chain(schedule), DEFAULT)
 
 
 # What callbacks may do
