@@ -130,7 +130,7 @@ class RunningContext:
         runtime = self._runtime
         if runtime.batch is None or runtime.batch.headers is None:
             return ()
-        return runtime.batch.headers[runtime.index] or ()
+        return tuple(runtime.batch.headers[runtime.index] or ())
 
     @property
     def timestamp(self) -> int:

@@ -340,7 +340,7 @@ class RunningSource:
             None if key is None else self.read_key(key),
             None if value is None else self.read_value(value),
             batch.timestamps[index],
-            () if batch.headers is None else batch.headers[index] or (),
+            () if batch.headers is None else tuple(batch.headers[index] or ()),
         )
 
     def entry(self, batch: RecordBatch, index: int) -> PendingCall:
@@ -359,7 +359,7 @@ class RunningSource:
             self._read_keys(part.keys) if self._reads_keys else part.keys,
             self._values(part.values),
             part.timestamps,
-            part.headers,
+            None if part.headers is None else [each and tuple(each) for each in part.headers],
             part.offsets,
             part.clocks,
         )

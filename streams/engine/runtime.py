@@ -500,7 +500,7 @@ class GroupRuntime:
                     None if key is None else read_key(key),
                     None if value is None else read_value(value),
                     timestamp,
-                    () if headers is None else headers[index] or (),
+                    () if headers is None else tuple(headers[index] or ()),
                 )
                 for receive in receivers:
                     if (returned := receive(record)) is not None:

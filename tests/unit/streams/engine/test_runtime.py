@@ -155,6 +155,19 @@ def test_records_keep_what_a_processor_does_not_change() -> None:
     ]
 
 
+@pytest.mark.parametrize("ahead", [Each, ForwardProcessor])
+def test_headers_cannot_be_changed_in_place(ahead: Any) -> None:
+    """Others see the same headers, also the same call for the record if its batch is repeated."""
+
+    def mark(context: ProcessorContext, record: Record) -> None:
+        record.headers.append(("mark", b"1"))  # type: ignore[attr-defined]
+        context.forward(record)
+
+    nodes = Nodes(chain(ahead, calling(mark)))
+    (rejection,) = nodes.process(batch([b"1"], headers=[[("h", b"1")]]))
+    assert isinstance(rejection.error, AttributeError)
+
+
 def test_a_change_for_one_child_does_not_show_to_another() -> None:
     def later(context: ProcessorContext, record: Record) -> None:
         context.forward(record.with_timestamp(record.timestamp + 10))
