@@ -276,7 +276,8 @@ class Graph:
 
     def state_name(self, verb: str, name: str | None, parent: Step, why: str) -> str:
         """Return `required_name`, or a generated one if names may be generated."""
-        return self.required_name(verb, name, parent, why) or self.generated_name(verb, parent)
+        found = self.required_name(verb, name, parent, why)
+        return self.generated_name(verb, parent) if found is None else found
 
     def generated_name(self, verb: str, parent: Step | None) -> str:
         """Return a free name after the nearest named ancestor: `Flights.filter-2`."""

@@ -894,7 +894,7 @@ class Stream(Generic[K, V]):
         graph = self.graph
         name = graph.required_name(verb, name, self.step, "its store")
         parent = self.keyed(None if name is None else f"{name}-by-key")
-        store = name or graph.generated_name(verb, parent)
+        store = graph.generated_name(verb, parent) if name is None else name
         return self.next(operation(store, parent), store, parents=[parent], value_serde=value_serde)
 
 

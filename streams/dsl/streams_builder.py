@@ -372,7 +372,7 @@ class StreamsBuilder(Generic[K, V]):
         step = self._graph.add(
             operation,
             [],
-            name or f"{names[0]}-source",  # type: ignore[index]
+            f"{names[0]}-source" if name is None else name,  # type: ignore[index]
             key_serde=key_serde,
             value_serde=value_serde,
         )

@@ -149,7 +149,8 @@ def _bad_topics(nodes: Sequence[Node], internal: Sequence[InternalTopic]) -> Ite
     for topic in sorted(written.intersection(read) - own - back):
         yield (
             f'topic "{topic}" is read and written: give its source feedback=True if its records '
-            "are to come back, or add_internal_topic if they only pass"
+            "are to come back, or add_internal_topic if they only pass; in a StreamsBuilder, go on "
+            "with the stream or table that is written there"
         )
     for topic in sorted(back & own):
         yield f'topic "{topic}" is internal, so its source must not have feedback=True'

@@ -58,7 +58,7 @@ def test_an_empty_topology_is_refused() -> None:
 
 ALLOWED = (
     "give its source feedback=True if its records are to come back, or add_internal_topic if they "
-    "only pass"
+    "only pass; in a StreamsBuilder, go on with the stream or table that is written there"
 )
 MISTAKES: dict[str, tuple[Callable[[TopologyBuilder], object], str]] = {
     "two sources with one name": (

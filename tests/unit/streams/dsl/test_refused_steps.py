@@ -79,6 +79,18 @@ STEPS: dict[str, tuple[Callable[[StreamsBuilder, Stream], Any], str]] = {
         lambda b, s: s.filter(by_value, name="a/b"),
         'filter "a/b": its name has the character "/"',
     ),
+    "an empty name of a source": (
+        lambda b, s: b.stream("other", name=""),
+        'stream "": its name is empty',
+    ),
+    "an empty name of a store": (
+        lambda b, s: s.group_by_key().count(name=""),
+        'count "": its name is empty',
+    ),
+    "an empty name of a step with a store of its own": (
+        lambda b, s: s.distinct(name=""),
+        'the name "" of a store is empty',
+    ),
     "a name that is not a string": (
         lambda b, s: s.filter(by_value, name=7),  # type: ignore[arg-type]
         "the name of a step is a string, but filter has 7",

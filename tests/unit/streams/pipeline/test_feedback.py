@@ -67,7 +67,8 @@ CIRCLE = """
             CIRCLE,
             [
                 '2:7: "W": topic "loop" is read and written: give its source feedback=True if its '
-                "records are to come back, or add_internal_topic if they only pass"
+                "records are to come back, or add_internal_topic if they only pass; in a "
+                "StreamsBuilder, go on with the stream or table that is written there"
             ],
         ),
     ],

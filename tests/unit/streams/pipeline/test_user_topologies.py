@@ -283,7 +283,8 @@ def test_the_test_driver_runs_a_group_once_whatever_the_partitions_of_its_topic(
         (
             entry("chain", "lines: l, words: l"),
             '1:8: "W": topic "l" is read and written: give its source feedback=True if its records '
-            "are to come back, or add_internal_topic if they only pass",
+            "are to come back, or add_internal_topic if they only pass; in a StreamsBuilder, go on "
+            "with the stream or table that is written there",
         ),
     ],
 )
