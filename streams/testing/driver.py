@@ -312,6 +312,11 @@ class TopologyTestDriver(StoreGetters):
                 )
                 self._show(name, self._groups[-1].task)
             self._check_topics(partitions)
+            # What `init` has forwarded may be for groups that were made later.
+            logs, self._logs, self._pending = self._logs, {}, deque()
+            for topic, entries in logs.items():
+                self._append(topic, entries)
+            self._each(lambda group: None)
         except BaseException:
             with suppress(Exception):
                 self.close()

@@ -478,6 +478,26 @@ def test_what_punctuations_send_goes_on_to_other_groups() -> None:
         assert driver.create_output_topic("out").read_records() == [Record(None, b"t", 10)]
 
 
+def test_what_init_forwards_goes_on_to_other_groups() -> None:
+    """In whatever order the driver makes the groups."""
+
+    def forward(context: ProcessorContext) -> None:
+        context.forward(Record(b"k", b"first", 5))
+
+    builder = TopologyBuilder()
+    builder.add_source("In", "in")
+    builder.add_processor("Starting", starting(forward), ["In"])
+    builder.add_sink("Sent", "between", ["Starting"])
+    builder.add_internal_topic("between")
+    builder.add_source("Again", "between")
+    builder.add_sink("Out", "out", ["Again"])
+    with TopologyTestDriver(builder) as driver:
+        driver.create_input_topic("in").pipe_input(b"k", b"second", 6)
+        for topic in ("between", "out"):
+            found = driver.create_output_topic(topic).read_key_values()
+            assert found == [(b"k", b"first"), (b"k", b"second")]
+
+
 def test_the_context_has_the_name_of_the_application() -> None:
     told: list[str] = []
     tell = calling(lambda context, record: told.append(context.application_id))
