@@ -31,7 +31,7 @@ from kafka_pipeline.streams.sql.join_state import (
     number_of_place,
     number_of_row,
 )
-from kafka_pipeline.streams.sql.kept_shape import KeyColumn, with_layouts
+from kafka_pipeline.streams.sql.kept_shape import KeyColumn
 from kafka_pipeline.streams.sql.over_rows import marked_until
 from kafka_pipeline.streams.sql.state_stores import ROWS
 from kafka_pipeline.streams.stores.layout import (
@@ -200,14 +200,10 @@ class StateSpread:
         }
 
     def _copies(self, store: str, most: int | None = None) -> Iterator[SpreadRow]:
-        """Yield the same records for each of the tasks.
-
-        Where they differ, some are of an older version, which says less.
-        """
+        """Yield the same records for each of the tasks; of values that differ, the longest one."""
         found: dict[bytes, SavedRow] = {}
-        tasks = [self._state.last(store, task) for task in range(self._tasks.before)]
-        for rows in with_layouts(tasks):
-            for key, row in rows.items():
+        for former in range(self._tasks.before):
+            for key, row in self._state.last(store, former).items():
                 known = found.get(key)
                 if known is None or len(row.value or b"") > len(known.value or b""):
                     found[key] = row

@@ -22,7 +22,7 @@ from kafka_pipeline.streams.sql.kept_distinct import (
     DistinctOfWindows,
     KeptDistinct,
 )
-from kafka_pipeline.streams.sql.kept_layouts import UNTAGGED, KeptLayouts
+from kafka_pipeline.streams.sql.kept_layouts import KeptLayouts
 from kafka_pipeline.streams.sql.kept_values import KeptValues
 from kafka_pipeline.streams.sql.ranked_results import changes_of_ranks
 from kafka_pipeline.streams.sql.state_shape import Merged, StateShape
@@ -56,17 +56,15 @@ _COUNT = struct.Struct("<BI")
 class SentMarks:
     """The first bytes of a group's value in a store: the marks of its results. The buffers follow.
 
-    A value in a layout with a tag begins with a byte 4 and the tag (8 bytes). Then come the marks.
+    A value begins with a byte 4 and the tag of its layout (8 bytes). Then come the marks.
     There is one byte, which says whether HAVING kept the group. For best rows, there are 8 for each
     place up to the limit of the query that put the value, after a byte 2 and the number of places
-    (4 bytes). Values of an earlier version of the engine begin with the marks, and so with 0 or an
-    odd byte: they have `uncounted` marks.
+    (4 bytes).
     """
 
-    def __init__(self, shape: StateShape, uncounted: int, tag: bytes) -> None:
-        self._tag = tag and _TAGGED + tag
+    def __init__(self, shape: StateShape, tag: bytes) -> None:
+        self._tag = _TAGGED + tag
         self._places = shape.best or 1
-        self._uncounted = uncounted
         self._type = np.dtype("<i8" if shape.best else "u1")
         self._size = self._places * self._type.itemsize
         self._head = _COUNT.pack(_COUNTED, self._places) if shape.best else b""
@@ -86,19 +84,17 @@ class SentMarks:
         """Return the marks and the buffers of a value; `None` is a group without results."""
         if value is None:
             return bytes(self._size), b""
-        start = 1 + _TAG_SIZE if value[:1] == _TAGGED else 0
+        start = 1 + _TAG_SIZE
         if not self._head:
             return value[start : start + 1], value[start + 1 :]
-        places = self._uncounted
-        if value[start] == _COUNTED:
-            _, places = _COUNT.unpack_from(value, start)
-            start += _COUNT.size
+        _, places = _COUNT.unpack_from(value, start)
+        start += _COUNT.size
         end = start + places * self._type.itemsize
         return value[start:end], value[end:]
 
     def tag_of(self, value: bytes) -> bytes:
         """Return the tag of the layout of a value."""
-        return value[1 : 1 + _TAG_SIZE] if value[:1] == _TAGGED else UNTAGGED
+        return value[1 : 1 + _TAG_SIZE]
 
     def heads(self, values: Iterable[bytes | None]) -> list[bytes]:
         """Return the first bytes of values as they are to stay, whatever the limit is now."""
@@ -136,7 +132,7 @@ class KeptGroups:
         self.shape = shape
         self.closes = closes
         self.codec = GroupCodec(shape)
-        self.sent = SentMarks(shape, layouts.uncounted, layouts.tag)
+        self.sent = SentMarks(shape, layouts.tag)
         self._layouts = layouts
         self._distinct = distinct
         self.context = context

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_pipeline.streams.processor import ProcessorContext
-from kafka_pipeline.streams.sql.arrow_bytes import packed, unpacked
+from kafka_pipeline.streams.sql.arrow_bytes import unpacked
 from kafka_pipeline.streams.sql.kept_shape import LAYOUT, KeptShape, kept_content
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError
@@ -29,9 +29,6 @@ from kafka_pipeline.streams.sql.state_change import (
 from kafka_pipeline.streams.sql.state_shape import StateShape, row_mark
 
 Content = Mapping[str, Any]
-
-UNTAGGED = b""
-"""The tag of values that do not name their layout: that of the first query, or the only one."""
 
 
 class KeptLayouts(KeptShape):
@@ -48,25 +45,20 @@ class KeptLayouts(KeptShape):
         self._shape = shape
         self._now = now = _labelled(json.loads(content), self.kept)
         self._content = json.dumps(now, sort_keys=True)
-        own = _tag(now)
+        self.tag = _tag(now)
+        """What values that are put now name as their layout."""
         layouts = {
             bytes.fromhex(key.removeprefix(LAYOUT)): json.loads(value)
             for key, value in self._store.all()
             if key.startswith(LAYOUT)
         }
-        if self.kept is not None and not layouts:
-            before = _completed(json.loads(self.kept), now)
-            layouts = {} if _tag(before) == own else {UNTAGGED: before}
-        is_tagged = self.kept is None or bool(layouts)
-        self.tag = own if is_tagged else UNTAGGED
-        """What values that are put now name as their layout."""
         self._layouts = {**layouts, self.tag: now}
         self._converters: dict[bytes, _Converter] = {}
 
     def record(self) -> None:
         """Put the content, and the layouts."""
         super().record()
-        for tag, content in self._layouts.items() if self.tag else ():
+        for tag, content in self._layouts.items():
             key, value = f"{LAYOUT}{tag.hex()}", json.dumps(content, sort_keys=True)
             if self._store.get(key) != value:
                 self._store.put(key, value)
@@ -103,8 +95,7 @@ class KeptLayouts(KeptShape):
         if tag not in self._converters:
             if tag not in self._layouts:
                 raise QueryError("groups are kept in a layout that the store does not describe")
-            before = _completed(self._layouts[tag], self._now)
-            self._converters[tag] = _Converter(before, self._now, self._shape)
+            self._converters[tag] = _Converter(self._layouts[tag], self._now, self._shape)
         return self._converters[tag]
 
 
@@ -151,36 +142,14 @@ def _labelled(now: Content, kept: str | None) -> Content:
     """Return the content of a query with the labels that its functions have in the state."""
     labels = list(now["expressions"])
     if kept is not None:
-        former = json.loads(kept).get("labels", ())
+        former = json.loads(kept)["labels"]
         sources = state_change(kept, json.dumps(now)).sources
         for at, source in enumerate(sources):
-            if source is not None and former:
+            if source is not None:
                 labels[at] = former[source]
     had_distinct = kept is not None and {"distinct", HAD_DISTINCT} & json.loads(kept).keys()
     ended = {HAD_DISTINCT: True} if had_distinct and "distinct" not in now else {}
     return {**now, **ended, "labels": labels}
-
-
-def _completed(kept: Content, now: Content) -> Content:
-    """Return a content of an earlier version of the engine with what it lacks.
-
-    That has all of its functions from the query with which it goes on.
-    """
-    if "labels" in kept:
-        return kept
-    change = state_change(json.dumps(kept), json.dumps(now))
-    if change.different:
-        raise QueryError(f"groups were kept for another query: {change.different}")
-    places = {source: at for at, source in enumerate(change.sources)}
-    order = [places[at] for at in range(len(kept["functions"]))]
-    functions, schema = _functions(now), unpacked(now["buffers"])
-    fields = [schema.field(at) for place in order for at in range(*functions[place][1:])]
-    return {
-        **kept,
-        "labels": [now["labels"][at] for at in order],
-        "sizes": [now["sizes"][at] for at in order],
-        "buffers": packed(pa.schema(fields)),
-    }
 
 
 def _functions(content: Content) -> list[tuple[str, int, int]]:

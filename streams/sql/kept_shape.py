@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -13,16 +12,13 @@ from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.sql.arrow_bytes import packed, unpacked
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError, StateChange
-from kafka_pipeline.streams.sql.state_shape import StateShape, limit_of
+from kafka_pipeline.streams.sql.state_shape import StateShape
 from kafka_pipeline.streams.stores import KeyValueStore
 
 LAYOUT = "layout"
 """How the keys of former layouts begin; see `KeptLayouts`."""
 
-Row = TypeVar("Row")
-
 _CONTENT = "content"
-_UNCOUNTED = "uncounted"
 
 
 class KeptShape:
@@ -41,9 +37,6 @@ class KeptShape:
         """The generation of the store in which all of it was recorded."""
         self.kept = kept = self._store.get(_CONTENT)
         """The content with which the state was kept; `None` if nothing is."""
-        former = self._store.get(_UNCOUNTED)
-        self.uncounted = limit_of(kept or "{}") if former is None else int(former or 0)
-        """How many marks those values of groups have that do not say so; see `SentMarks`."""
         if kept is not None and (changed := change(kept, content).different):
             raise QueryError(
                 f"the state was kept for another query: {changed}. Go back to the former query, or "
@@ -61,25 +54,6 @@ class KeptShape:
         """Put what the store does not have yet."""
         if self._store.get(_CONTENT) != self._content:
             self._store.put(_CONTENT, self._content)
-        if limit_of(self._content) and self._store.get(_UNCOUNTED) is None:
-            # "" for 0: where tasks are merged, the longer one of two values stays.
-            self._store.put(_UNCOUNTED, str(self.uncounted or ""))
-
-
-def with_layouts(tasks: Sequence[Mapping[bytes, Row]]) -> Sequence[Mapping[bytes, Row]]:
-    """Return the records of the store of several tasks, by key, so that one can have them all.
-
-    A task that has kept all in one layout does not name it, unlike one whose query has changed.
-    """
-    content, layout = _CONTENT.encode(), LAYOUT.encode()
-    if not any(key.startswith(layout) for each in tasks for key in each):
-        return tasks
-    return [
-        {**each, layout: each[content]}
-        if content in each and not any(key.startswith(layout) for key in each)
-        else each
-        for each in tasks
-    ]
 
 
 def kept_content(shape: StateShape, route: str) -> str:

@@ -33,9 +33,6 @@ DISTINCT = "DISTINCT "
 HAD_DISTINCT = "had_distinct"
 """In a content: the state has values of functions with DISTINCT that the query no longer has."""
 
-_AS_SETS = "collect_set(struct<_0:"
-"""How the values of functions with DISTINCT begin that are kept as one value for each group."""
-
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _NUMBER = re.compile(rf"decimal\((\d+),(\d+)\)|\b(?:{'|'.join(_WHOLE)})\b(?!:)")
 """A type that can become a wider one; the name of a field comes with a colon."""
@@ -56,8 +53,6 @@ def state_change(kept: str, wanted: str) -> StateChange:
     before, now = json.loads(kept), json.loads(wanted)
     sources = _sources(before, now)
     changed = [name for name in _MEANINGS if name != "functions" and _differs(name, before, now)]
-    if wrong := _of_sets(before, now):
-        return StateChange(wrong)
     if changed or sources is None:
         names = changed if sources is not None else [*changed, "functions"]
         return StateChange(
@@ -223,25 +218,6 @@ def _sources(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[int | No
     if not _can_start(added, before, now):
         return None
     return [found.get(at) for at in range(len(wanted))]
-
-
-def _of_sets(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Say why values that were kept as one set for each group cannot be used; "" if there are none.
-
-    `collect_set` keeps such sets too, but of other values than structs of arguments.
-    """
-    wanted = [
-        _functions(now)[at]
-        for at, type_ in enumerate(now.get("functions") or [])
-        if f"({DISTINCT}" in type_
-    ]
-    kept = before.get("functions") or []
-    if not wanted or not any(type_.startswith(_AS_SETS) for type_ in kept):
-        return ""
-    return (
-        f"the values that {', '.join(wanted)} has seen were kept by an earlier version of the "
-        "engine, as one set for each group, and now each has an entry of its own"
-    )
 
 
 def _of_distinct(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pipeline.streams.stores.bytes_store import BytesStore
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Result, best_of, columns_of
 from tests.unit.streams.sql.test_best_rows import HOUR, best
@@ -98,33 +97,3 @@ def test_rows_of_the_former_query_are_read_from_the_topic(
     assert given(second.take()) == {"x-1": 5}
     first.close()
     second.close()
-
-
-def test_marks_of_an_earlier_version_of_the_engine_are_read(shared: OpenedOnce) -> None:
-    """They do not say how many they are: as many as the limit was."""
-    job = Job(query(3), shared)
-    job.send(ROWS)
-    (task,) = (name for name, stores in job.stores.items() if "shape" in stores)
-    stores = job.stores[task]
-    uncounted(stores)
-    job.close()
-    job = Job(query(2), shared, job.stores)
-    job.take()
-    for n, expected in ((0, {"x-3": None}), (9, {"x-1": 9, "x-2": 5})):
-        job.send([{"key": "a", "customer": "x", "n": n, "at": 8}])
-        assert given(job.take()) == expected
-        job.restart()
-    job.close()
-
-
-def uncounted(stores: dict[str, BytesStore]) -> None:
-    """Take out what says how many marks there are, and in which layout the groups are."""
-    groups, shape = stores["groups"], stores["shape"]
-    for key, value in list(groups.scan(b"", None)):
-        assert (value[:1], value[9:14]) == (b"\4", b"\2\3\0\0\0")
-        groups.put(key, value[14:])
-    for key, _ in list(shape.scan(b"layout", b"layouu")):
-        shape.put(key, None)
-    shape.put(b"uncounted", None)
-    for store in (groups, shape):
-        store.commit(1000)

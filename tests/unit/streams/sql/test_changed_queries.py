@@ -10,7 +10,6 @@ import pytest
 
 from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.sql.spec import QueryError
-from kafka_pipeline.streams.stores.bytes_store import BytesStore
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, columns_of
 from tests.unit.streams.sql.rescaled_job import rescaled
@@ -157,30 +156,11 @@ def test_rows_of_the_former_query_are_read_from_the_topic(shared: OpenedOnce) ->
     job.close()
 
 
-def test_state_of_an_earlier_version_of_the_engine_goes_on(shared: OpenedOnce) -> None:
-    job = Job(pipeline(MORE), shared)
-    job.send(ROWS)
-    as_before(stores_of(job))
-    job = going_on(job, pipeline(MORE), shared)
-    job.send([LATER])
-    assert job.latest()["a"] == {"s": 16, "c": 4}
-    assert {value[0] for _, value in stores_of(job)["groups"].scan(b"", None)} == {1}
-    as_before(stores_of(job))
-    job = going_on(job, pipeline(f"max(t) AS m, {MORE}"), shared)
-    job.send([LATER])
-    assert job.latest() == {"a": {"m": "x", "s": 26, "c": 5}}
-    as_before(stores_of(job), tagged=True)
-    with pytest.raises(QueryError, match="the aggregate functions were"):
-        going_on(job, pipeline(f"sum(n + 1) AS m, {MORE}"), shared)
-
-
 def test_tasks_with_and_without_former_layouts_become_one(shared: OpenedOnce) -> None:
     keys = [next(k for k in "abcdef" if default_partition(k.encode(), 2) == n) for n in (0, 1)]
     job = Job(pipeline(FEW), shared, partitions=2)
     for number, key in enumerate(keys):
         job.send([{**LATER, "key": key}], number)
-    for stores in job.stores.values():
-        as_before(stores)
     job.close()
     # Only one of the tasks gets a record after the change.
     job = Job(pipeline(MORE), shared, job.stores, partitions=2)
@@ -190,25 +170,6 @@ def test_tasks_with_and_without_former_layouts_become_one(shared: OpenedOnce) ->
     job.send([{**LATER, "key": key} for key in keys])
     assert job.latest() == {keys[0]: {"s": 20, "c": 3}, keys[1]: {"s": 10, "c": 2}}
     job.close()
-
-
-def stores_of(job: Job) -> Mapping[str, BytesStore]:
-    (found,) = (stores for stores in job.stores.values() if "shape" in stores)
-    return found
-
-
-def as_before(stores: Mapping[str, BytesStore], *, tagged: bool = False) -> None:
-    """Take out what an earlier version of the engine did not write."""
-    groups, shape = stores["groups"], stores["shape"]
-    for key, value in [] if tagged else list(groups.scan(b"", None)):
-        groups.put(key, value[9:] if value[0] == 4 else value)
-    for key, _ in [] if tagged else list(shape.scan(b"layout", b"layouu")):
-        shape.put(key, None)
-    content = json.loads(shape.get(b"content") or b"")
-    names = ("groups", "window", "functions", "spark", "key_column", "key_columns", "route")
-    shape.put(b"content", json.dumps({name: content[name] for name in names}).encode())
-    for store in (groups, shape):
-        store.commit(1000)
 
 
 @pytest.mark.parametrize(

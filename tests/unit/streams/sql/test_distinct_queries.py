@@ -158,20 +158,3 @@ def test_functions_with_distinct_come_and_go_together(shared: OpenedOnce, groups
     job.close()
     with pytest.raises(QueryError, match=r"count\(DISTINCT n\) cannot begin again"):
         Job(pipeline(DISTINCT, groups), shared, job.stores)
-
-
-def test_state_with_sets_is_refused(shared: OpenedOnce) -> None:
-    job = Job(pipeline(DISTINCT), shared)
-    job.send([{"key": "a", "n": 1, "at": 1}])
-    job.close()
-    (stores,) = job.stores.values()
-    content = json.loads(stores["shape"].get(b"content") or b"")
-    of_set = "collect_set(struct<_0:int>) in (binary)"
-    content["functions"] = [of_set if "DISTINCT" in each else each for each in content["functions"]]
-    del content["distinct"]
-    for key, _ in [*stores["shape"].scan(b"layout", b"layouu")]:
-        stores["shape"].put(key, None)
-    stores["shape"].put(b"content", json.dumps(content).encode())
-    stores["shape"].commit(1000)
-    with pytest.raises(QueryError, match="were kept by an earlier version of the engine"):
-        Job(pipeline(DISTINCT), shared, job.stores)
