@@ -26,7 +26,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "source_topic": "source_topic",
     "sink_topic": "sink_topic",
 }
-_NOT_TAKEN = ("kafka", "metrics_port", "console_port", "console_host", "state_host")
+_NOT_TAKEN = ("kafka", "metrics_host", "console_port", "console_host", "state_host")
 _NO_CODE = ("conftest", "setup", "test")
 """How the names of Python files begin that are next to a pipeline but not a part of it."""
 
@@ -122,8 +122,10 @@ class Project:
             "replication_factor": 1,
             "state_dir": f"{_WORK}/state",
             "log_format": "console",
-            # A port of its own for each TaskManager; heartbeats say which.
+            # A port of its own for each daemon. Heartbeats say which one answers queries of state, and
+            # the log says which one shows metrics.
             "state_port": 0,
+            "metrics_port": 0,
             "num_standby_replicas": min(
                 settings.get("num_standby_replicas", 0), places.task_managers - 1
             ),

@@ -90,7 +90,7 @@ def test_the_config_next_to_the_pipeline_is_used_but_for_the_places(bank: Projec
     assert config.bootstrap_servers == "127.0.0.1:9"
     assert (config.job_name, config.modules) == (job_of(bank.folder), ("balances",))
     assert (config.tm_number, config.num_standby_replicas) == (1, 0)
-    assert (config.metrics_port, config.console_port, config.log_format) == (None, None, "console")
+    assert (config.metrics_port, config.console_port, config.log_format) == (0, None, "console")
     assert config.spark.master == "local[*]"
     assert config.spark.conf == {"spark.a": "1"}
     assert write_config(bank, Places(9, 8, 2)).num_standby_replicas == 1
