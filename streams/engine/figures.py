@@ -10,7 +10,7 @@ from sys import float_info
 from kafka_pipeline.common.committed import OTHER_REASONS, with_short_reasons
 from kafka_pipeline.common.errors import shorten
 from kafka_pipeline.common.user_counter import UserCounter
-from kafka_pipeline.streams.engine.outputs import ELSEWHERE, Dropped
+from kafka_pipeline.streams.engine.outputs import ELSEWHERE, Counted, Dropped
 from kafka_pipeline.streams.event_time.step_time import LATE
 
 MOST_ERRORS = 20
@@ -72,6 +72,13 @@ class TaskFigures:
         if counter not in self.counted and len(self.counted) >= MOST_COUNTERS:
             counter = UserCounter(counter.name, tuple((n, OTHER_LABELS) for n, _ in counter.labels))
         self.counted[counter] = min(self.counted.get(counter, 0.0) + amount, float_info.max)
+
+    def note(self, found: Dropped | Counted) -> None:
+        """Count what is among outputs to be counted."""
+        if isinstance(found, Counted):
+            self.count(found.counter, found.amount)
+        else:
+            self.dropped[found] += 1
 
     @property
     def dropped_by_reason(self) -> dict[str, int]:

@@ -19,7 +19,7 @@ from kafka_pipeline.streams.engine.exact_sink import SinkStart
 from kafka_pipeline.streams.engine.figures import TaskFigures
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
-from kafka_pipeline.streams.engine.outputs import Counted, Dropped, OutputColumns
+from kafka_pipeline.streams.engine.outputs import NOTES, Dropped, OutputColumns
 from kafka_pipeline.streams.engine.record_accumulator import RecordAccumulator
 from kafka_pipeline.streams.engine.record_queues import (
     NEVER_WAIT,
@@ -434,14 +434,10 @@ class GroupTask:
         outputs: list[Any] = self._runtime.outputs.copy()
         self._runtime.outputs.clear()
         kinds = set(map(type, outputs))
-        if Dropped in kinds:
-            figures.dropped.update(each for each in outputs if type(each) is Dropped)
-            outputs = [each for each in outputs if type(each) is not Dropped]
-        if Counted in kinds:
-            for each in outputs:
-                if type(each) is Counted:
-                    figures.count(each.counter, each.amount)
-            outputs = [each for each in outputs if type(each) is not Counted]
+        if not kinds.isdisjoint(NOTES):
+            for each in filter(lambda each: type(each) in NOTES, outputs):
+                figures.note(each)
+            outputs = [each for each in outputs if type(each) not in NOTES]
         columns: list[OutputColumns] = []
         records = outputs
         if OutputColumns in kinds:

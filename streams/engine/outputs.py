@@ -78,4 +78,7 @@ def described(dropped: Mapping[Dropped, int]) -> dict[str, int]:
     return {f"{each.place}: {each.reason}": count for each, count in dropped.items()}
 
 
+NOTES = frozenset({Dropped, Counted})
+"""Outputs that are counted, and not sent."""
+
 Output = OutputRecord | OutputColumns | Dropped | Counted
