@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from kafka_pipeline.streams.dsl.aggregate_functions import (
     AggregateFunctions,
@@ -29,29 +29,6 @@ from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch, Record, items_of
 
 NULL_KEY_OR_VALUE = "null key or value"
-
-
-@dataclass(frozen=True, slots=True)
-class AggregateStream(Materialized):
-    """Aggregates the values of each key of a stream."""
-
-    needs_time = False
-
-    functions: AggregateFunctions = field(default_factory=counting)
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return self.functions.parts
-
-    def supplier(self, step: Step, compiler: Compiling) -> Callable[[], EitherWay]:
-        return partial(
-            StreamAggregator,
-            self.store,
-            self.method,
-            self.functions,
-            TableSerdes(step.key_serde, step.value_serde),
-            compiler.sends_old_values(step),
-        )
 
 
 class _Aggregator(KeepsTable):
@@ -136,29 +113,6 @@ def kept(store: TableReader, key: Any) -> Any:
     return None if found is None else found.value
 
 
-@dataclass(frozen=True, slots=True)
-class AggregateTable(Materialized):
-    """Aggregates the values of each group of a table; `functions` has a subtractor."""
-
-    needs_time = False
-
-    functions: AggregateFunctions = field(default_factory=counting)
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return self.functions.parts
-
-    def supplier(self, step: Step, compiler: Compiling) -> Callable[[], EitherWay]:
-        return partial(
-            TableAggregator,
-            self.store,
-            self.method,
-            self.functions,
-            TableSerdes(step.key_serde, step.value_serde),
-            compiler.sends_old_values(step),
-        )
-
-
 class TableAggregator(_Aggregator):
     """Takes the old value of each change out of its group's aggregate, and adds the new one."""
 
@@ -193,3 +147,39 @@ class TableAggregator(_Aggregator):
         if aggregate is None:
             return self._of_values.first(key, change.new)
         return self._of_values.adder(key, change.new, aggregate)
+
+
+@dataclass(frozen=True, slots=True)
+class _Aggregate(Materialized):
+    """Aggregates the values of each key, by the processor `aggregator`."""
+
+    needs_time = False
+    aggregator: ClassVar[type[_Aggregator]]
+
+    functions: AggregateFunctions = field(default_factory=counting)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self.functions.parts
+
+    def supplier(self, step: Step, compiler: Compiling) -> Callable[[], EitherWay]:
+        return partial(
+            self.aggregator,
+            self.store,
+            self.method,
+            self.functions,
+            TableSerdes(step.key_serde, step.value_serde),
+            compiler.sends_old_values(step),
+        )
+
+
+class AggregateStream(_Aggregate):
+    """Aggregates the values of each key of a stream."""
+
+    aggregator = StreamAggregator
+
+
+class AggregateTable(_Aggregate):
+    """Aggregates the values of each group of a table; `functions` has a subtractor."""
+
+    aggregator = TableAggregator
