@@ -208,6 +208,11 @@ class Wish(Strict, frozen=True, kw_only=True):
         return structs.replace(self, restarts={**self.restarts, **more})
 
 
+def task_managers_of(wish: Wish | None, tm_number: int) -> int:
+    """Return how many TaskManagers may take part: `tm_number` of config.yaml, or more as grown."""
+    return max(tm_number, (wish and wish.task_managers) or 0)
+
+
 def is_restoring(wish: Wish | None) -> bool:
     """Whether the job's topics are being restored, perhaps by a tool that was interrupted."""
     return wish is not None and wish.stop is not None and wish.stop.purpose == "restore"

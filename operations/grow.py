@@ -10,6 +10,7 @@ from kafka_pipeline.common.cluster.cluster_status import TaskManagerInfo
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.topics import control_topic
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.deployment.desired_state import task_managers_of
 from kafka_pipeline.deployment.job import connected, read_deployment
 from kafka_pipeline.deployment.pipeline_topic import DeploymentEditor
 from kafka_pipeline.operations.cluster_watcher import read_status
@@ -52,7 +53,7 @@ def planned(config: Config, number: int) -> Growth:
     wish = read_deployment(config, connected(config)).wish
     if wish is None:
         raise ConfigError("this job has no pipeline yet: set tm_number in config.yaml")
-    before = max(config.tm_number, wish.task_managers or 0)
+    before = task_managers_of(wish, config.tm_number)
     if number < before:
         require_none_up(read_status(config).task_managers, number)
     return Growth(config, before, number)

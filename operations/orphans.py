@@ -10,7 +10,7 @@ from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
-from kafka_pipeline.deployment.desired_state import Deployment
+from kafka_pipeline.deployment.desired_state import Deployment, task_managers_of
 from kafka_pipeline.operations.cluster_watcher import read_status
 
 
@@ -60,9 +60,9 @@ def whole_job(config: Config, deployment: Deployment, existing: Collection[str])
     """
     own, groups = _of_engine(deployment.pipelines)
     names = config.topic_names
-    grown = (deployment.wish.task_managers if deployment.wish else None) or 0
+    number = task_managers_of(deployment.wish, config.tm_number)
     control = {spec.name for spec in control_topics(config)} | {names.rehearsal}
-    control |= {names.processors(str(tm_id)) for tm_id in range(grown)}
+    control |= {names.processors(str(tm_id)) for tm_id in range(number)}
     found = (own | control).intersection(existing)
     return Orphans(
         tuple(sorted(found, key=lambda name: (name == names.pipeline, name in control, name))),

@@ -11,6 +11,7 @@ from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.cluster.conditions import Condition, failures, missing
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import PipelineError, UnavailableError
+from kafka_pipeline.deployment.desired_state import task_managers_of
 from kafka_pipeline.deployment.job import connected, read_deployment
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 
@@ -35,7 +36,7 @@ def wait_for(
     is FAILED.
     """
     wish = read_deployment(config, connected(config)).wish
-    tm_number = max(config.tm_number, wish.task_managers or 0) if wish else config.tm_number
+    tm_number = task_managers_of(wish, config.tm_number)
     deadline_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
     said = ""
     with closing(ClusterWatcher(replace(config, tm_number=tm_number))) as watcher:

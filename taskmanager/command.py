@@ -17,6 +17,7 @@ from kafka_pipeline.common.monitoring import logs
 from kafka_pipeline.common.monitoring.monitoring import Monitoring
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.process.stop_signals import StopSignals
+from kafka_pipeline.deployment.desired_state import task_managers_of
 from kafka_pipeline.deployment.job import connected, read_deployment
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -72,16 +73,10 @@ def require_allowed(config: Config, tm_id: int) -> None:
     """
     if 0 <= tm_id < config.tm_number:
         return
-    grown = _grown(config) if tm_id >= 0 else 0
-    if not 0 <= tm_id < grown:
-        last = max(config.tm_number, grown) - 1
+    wish = read_deployment(config, connected(config)).wish if tm_id >= 0 else None
+    number = task_managers_of(wish, config.tm_number)
+    if not 0 <= tm_id < number:
         raise ConfigError(
-            f"TaskManager id {tm_id} is outside 0..{last}: config.yaml sets tm_number to "
+            f"TaskManager id {tm_id} is outside 0..{number - 1}: config.yaml sets tm_number to "
             f"{config.tm_number}, and `pipeline grow` allows more while the job runs"
         )
-
-
-def _grown(config: Config) -> int:
-    """Return the number of TaskManagers that the job was grown to; 0 if it was not."""
-    wish = read_deployment(config, connected(config)).wish
-    return (wish.task_managers if wish else None) or 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from kafka_pipeline.common.cluster.cluster_status import Presence, TaskManagerInfo
@@ -52,9 +54,14 @@ def test_ids_below_tm_number_are_allowed_without_asking_kafka(
 def test_other_ids_are_refused_unless_the_job_was_grown(
     tm_id: int, grown: int, last: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "_grown", lambda _: grown)
+    def grow_to(number: int) -> None:
+        found = SimpleNamespace(wish=Wish(version=1, task_managers=number or None))
+        monkeypatch.setattr(command, "read_deployment", lambda *_: found)
+
+    monkeypatch.setattr(command, "connected", lambda _: None)
+    grow_to(grown)
     with pytest.raises(ConfigError, match=rf"id {tm_id} is outside 0\.\.{last}: .*pipeline grow"):
         command.require_allowed(CONFIG, tm_id)
-    monkeypatch.setattr(command, "_grown", lambda _: tm_id + 1)
+    grow_to(tm_id + 1)
     if tm_id >= 0:
         command.require_allowed(CONFIG, tm_id)
