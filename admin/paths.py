@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from kafka_pipeline.common.errors import UnavailableError
@@ -11,24 +10,24 @@ from kafka_pipeline.common.errors import UnavailableError
 _APPLICATION = "kafka-pipeline"
 
 
-def cache_home(environ: Mapping[str, str] | None = None) -> Path:
+def cache_home() -> Path:
     """Return the folder for files that can be fetched again: `$XDG_CACHE_HOME/kafka-pipeline`.
 
     Raises `UnavailableError` if that is not set and the user has no home folder.
     """
-    return _xdg("XDG_CACHE_HOME", ".cache", environ)
+    return _xdg("XDG_CACHE_HOME", ".cache")
 
 
-def state_home(environ: Mapping[str, str] | None = None) -> Path:
+def state_home() -> Path:
     """Return the folder for files that should last: `$XDG_STATE_HOME/kafka-pipeline`.
 
     Raises `UnavailableError` if that is not set and the user has no home folder.
     """
-    return _xdg("XDG_STATE_HOME", ".local/state", environ)
+    return _xdg("XDG_STATE_HOME", ".local/state")
 
 
-def _xdg(variable: str, default: str, environ: Mapping[str, str] | None) -> Path:
-    value = (os.environ if environ is None else environ).get(variable, "")
+def _xdg(variable: str, default: str) -> Path:
+    value = os.environ.get(variable, "")
     # The specification says that a relative path must be ignored.
     if os.path.isabs(value):
         return Path(value, _APPLICATION)

@@ -32,12 +32,9 @@ class SharedReads(Generic[T]):
     For one event loop.
     """
 
-    def __init__(
-        self, name: str, call: Callable[[], T], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Read by a `call` on threads with this name; `clock` is in seconds, and only advances."""
+    def __init__(self, name: str, call: Callable[[], T]) -> None:
+        """Read by a `call` on threads with this name."""
         self._call = call
-        self._clock = clock
         self._worker = Worker(name, 1, _TIMEOUT_S)
         self._reading: asyncio.Task[Read[T]] | None = None
         self._began_at_s = 0.0
@@ -48,8 +45,8 @@ class SharedReads(Generic[T]):
         Raises as the call and `Worker.run`, with the same error for all requests in five seconds.
         """
         task = self._reading
-        if task is None or (task.done() and self._clock() - self._began_at_s >= MOST_OFTEN_S):
-            self._began_at_s = self._clock()
+        if task is None or (task.done() and time.monotonic() - self._began_at_s >= MOST_OFTEN_S):
+            self._began_at_s = time.monotonic()
             task = self._reading = asyncio.create_task(self._read())
             task.add_done_callback(_look)
         return await asyncio.shield(task)

@@ -16,12 +16,13 @@ MAX_PORT = 65_535
 # connects to itself by chance, and then holds the port that the broker needs back.
 _FREE_PORTS = range(20_000, 32_000)
 _ATTEMPTS = 1_000
+_TIMEOUT_S = 1.0
 
 
-def accepts(port: int, timeout_s: float = 1.0) -> bool:
+def accepts(port: int) -> bool:
     """Tell whether a server accepts connections on a port of the loopback interface."""
     try:
-        socket.create_connection((LOOPBACK, port), timeout=timeout_s).close()
+        socket.create_connection((LOOPBACK, port), timeout=_TIMEOUT_S).close()
     except OSError:
         return False
     return True

@@ -104,9 +104,7 @@ class BulkWriter:
             )
 
 
-def read_committed(
-    config: Config, topic: str, partitions: int, stall_timeout_s: float = 30
-) -> list[RecordBatch]:
+def read_committed(config: Config, topic: str, partitions: int) -> list[RecordBatch]:
     """Return all committed records of a topic, in order within each partition.
 
     Reads up to the high watermarks at the time of the call: the last stable offset would leave out
@@ -114,21 +112,18 @@ def read_committed(
     """
     admin = Admin(config)
     ends = admin.high_watermarks([(topic, number) for number in range(partitions)])
-    return read_up_to(config, admin, ends, stall_timeout_s)
+    return read_up_to(config, admin, ends)
 
 
-def read_up_to(
-    config: Config, admin: Admin, ends: Mapping[Partition, int], stall_timeout_s: float = 30
-) -> list[RecordBatch]:
+def read_up_to(config: Config, admin: Admin, ends: Mapping[Partition, int]) -> list[RecordBatch]:
     """Return all committed records of partitions up to their ends, and perhaps some after these.
 
-    Raises `UnavailableError` if nothing comes for `stall_timeout_s`, as happens while a transaction
-    stays open. Starts again if records are deleted meanwhile.
+    Raises as `read_from`. Starts again if records are deleted meanwhile.
     """
     lows = admin.oldest_offsets(list(ends))
     while True:
         try:
-            return list(read_from(config, lows, ends, stall_timeout_s))
+            return list(read_from(config, lows, ends))
         except UnavailableError:
             before, lows = lows, admin.oldest_offsets(list(ends))
             if lows == before:
@@ -145,7 +140,7 @@ def read_range(
 ) -> Iterator[RecordBatch]:
     """Yield the committed records of a partition from offset `start` up to but not including `end`.
 
-    Raises `UnavailableError` as `read_up_to` does.
+    Raises as `read_from`.
     """
     place = (topic, partition)
     for batch in read_from(config, {place: start}, {place: end}, stall_timeout_s):
@@ -164,7 +159,8 @@ def read_from(
     """Yield committed records of partitions from their starts up to their ends, or forever.
 
     Fetches up to `most` records at a time (1 or more), and holds these in memory. The last batch
-    may go beyond the end. Raises `UnavailableError` as `read_up_to` does.
+    may go beyond the end. Raises `UnavailableError` if nothing comes for `stall_timeout_s`, as
+    happens while a transaction stays open.
     """
     with closing(PartitionReader(config, BULK_GROUP)) as reader:
         if ends is not None:

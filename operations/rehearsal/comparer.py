@@ -208,11 +208,6 @@ class Comparer:
         }
         self._waiting = {side: _Waiting() for side in Side}
 
-    @property
-    def is_equal(self) -> bool:
-        """Whether nothing that was judged differs."""
-        return not any(sum(tally.differences.values()) for tally in self.tallies.values())
-
     def waiting(self, side: Side) -> int:
         """Return how many results of a version have no counterpart yet."""
         return len(self._waiting[side])

@@ -57,16 +57,6 @@ class AsyncSum(AsyncProcessor):
         return record.with_value(b"%d" % (number + self._constant))
 
 
-class Stuck(Processor):
-    """Never comes back from a record whose value is "stuck", and passes on the others."""
-
-    def process(self, record: Record) -> None:
-        """Pass the record on, or wait forever."""
-        while record.value == b"stuck":
-            time.sleep(1)
-        self.context.forward(record)
-
-
 class NeverReady(Processor):
     """Looks for something in `init` that is not there."""
 
