@@ -15,8 +15,8 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.prepare import with_partitions, with_topics_of_patterns
 from kafka_pipeline.jobmanager.topic_watch import OPEN_FOR_S, TopicWatch
-from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.unit.deployment.test_patterns import CONFIG, FakeAdmin, pipeline
+from tests.unit.streams.pipeline.loading import load
 
 COUNTS = (
     "sources: {clicks: clicks, views: views}\nprocessors:\n"
@@ -26,12 +26,6 @@ COUNTS = (
 )
 SOURCES = ("clicks", "views")
 NO_LIMITS = {"retention.ms": "-1", "retention.bytes": "-1"}
-
-
-def load(text: str, folder: Path, config: Config = CONFIG) -> Pipeline:
-    path = folder / "pipeline.yaml"
-    path.write_text(text, encoding="utf-8")
-    return load_pipeline(path, config)
 
 
 class Watched:
@@ -67,16 +61,16 @@ class Watched:
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Watched:
-    return Watched(load(COUNTS, tmp_path), {"clicks": 2, "views": 1})
+def watched() -> Watched:
+    return Watched(load(COUNTS, CONFIG), {"clicks": 2, "views": 1})
 
 
 @pytest.mark.parametrize("way", ["read", "report"])
 def test_partitions_that_tasks_without_state_take_up_are_no_finding(
-    way: OnNewPartitions, tmp_path: Path
+    way: OnNewPartitions,
 ) -> None:
     watched = Watched(
-        load(COUNTS, tmp_path), {"clicks": 2, "views": 1}, replace(CONFIG, on_new_partitions=way)
+        load(COUNTS, CONFIG), {"clicks": 2, "views": 1}, replace(CONFIG, on_new_partitions=way)
     )
     watched.look()
     assert watched.partitions_to_read() == {}

@@ -8,12 +8,11 @@ import pytest
 
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.operations.savepoints.rebuild_plan import RebuildPlan
-from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.pipeline.partitions import with_counts
 from tests.history import ROOT
 from tests.small_config import SMALL_CONFIG
+from tests.unit.streams.pipeline.loading import load
 
 CHAIN = """
 - {id: Forwarder, type: forward, to: [Counter, Totals]}
@@ -52,14 +51,8 @@ def config(tmp_path: Path) -> Config:
     return load_config(path)
 
 
-def pipeline(config: Config, tmp_path: Path, text: str) -> Pipeline:
-    path = tmp_path / "pipeline.yaml"
-    path.write_text(text)
-    return load_pipeline(path, config)
-
-
-def test_what_feeds_a_processor_runs_as_well(config: Config, tmp_path: Path) -> None:
-    found = pipeline(config, tmp_path, CHAIN)
+def test_what_feeds_a_processor_runs_as_well(config: Config) -> None:
+    found = load(CHAIN, config)
     plan = RebuildPlan(found, found, "Counter")
     assert plan.processors == ("Counter",)
     assert plan.feeders == ["Forwarder"]
@@ -68,8 +61,8 @@ def test_what_feeds_a_processor_runs_as_well(config: Config, tmp_path: Path) -> 
     assert [*plan.sources()] == [("Forwarder", "in", "Forwarder")]
 
 
-def test_a_topology_is_rebuilt_with_all_its_groups(config: Config, tmp_path: Path) -> None:
-    found = pipeline(config, tmp_path, NAMES)
+def test_a_topology_is_rebuilt_with_all_its_groups(config: Config) -> None:
+    found = load(NAMES, config)
     plan = RebuildPlan(found, found, "Shop")
     assert plan.processors == tuple(each.id for each in found.processors)
     assert len(plan.processors) == 2
@@ -77,18 +70,18 @@ def test_a_topology_is_rebuilt_with_all_its_groups(config: Config, tmp_path: Pat
 
 
 def test_a_group_with_another_name_goes_on_where_the_only_reader_of_its_source_was(
-    config: Config, tmp_path: Path
+    config: Config,
 ) -> None:
-    before = pipeline(config, tmp_path, "- {id: Shop, type: count, to: [sink]}\n")
-    plan = RebuildPlan(before, pipeline(config, tmp_path, NAMES), "Shop")
+    before = load("- {id: Shop, type: count, to: [sink]}\n", config)
+    plan = RebuildPlan(before, load(NAMES, config), "Shop")
     assert [*plan.sources()] == [("Shop-Names", "in", "Shop")]
 
 
 def test_a_query_is_rebuilt_with_the_processor_in_front_of_its_groups(
-    config: Config, tmp_path: Path
+    config: Config,
 ) -> None:
     """Whether its records have met in a topic before does not matter."""
-    whole, grouped = (pipeline(config, tmp_path, text) for text in (GROUPS, NAMED_GROUPS))
+    whole, grouped = (load(text, config) for text in (GROUPS, NAMED_GROUPS))
     found = RebuildPlan(whole, grouped, "Q")
     assert found.processors == ("Q-rows", "Q")
     assert [*found.sources()] == [("Q-rows", "in", "Q")]
@@ -98,10 +91,10 @@ def test_a_query_is_rebuilt_with_the_processor_in_front_of_its_groups(
 
 
 def test_times_of_steps_behind_other_processors_are_those_of_the_job(
-    config: Config, tmp_path: Path
+    config: Config,
 ) -> None:
     text = '- {id: Shop, type: topology, builder: "tests.user_code.rebuilt:names_in_windows"}'
-    windows, names = (pipeline(config, tmp_path, each) for each in (text, NAMES))
+    windows, names = (load(each, config) for each in (text, NAMES))
     found = RebuildPlan(windows, windows, "Shop")
     assert [*found.clocks()] == [("Shop-ByName", "Counted-times")]
     assert found.state_topic("Shop-ByName", "Counted-times") == (
@@ -136,26 +129,26 @@ def test_times_of_steps_behind_other_processors_are_those_of_the_job(
     ],
 )
 def test_what_cannot_be_computed_is_refused(
-    config: Config, tmp_path: Path, before: str, after: str | None, entry: str, why: str
+    config: Config, before: str, after: str | None, entry: str, why: str
 ) -> None:
-    former = pipeline(config, tmp_path, before)
-    target = former if after is None else pipeline(config, tmp_path, after)
+    former = load(before, config)
+    target = former if after is None else load(after, config)
     with pytest.raises(ConfigError, match=why):
         RebuildPlan(former, target, entry)
 
 
-def test_other_partitions_are_refused(config: Config, tmp_path: Path) -> None:
-    found = pipeline(config, tmp_path, CHAIN)
+def test_other_partitions_are_refused(config: Config) -> None:
+    found = load(CHAIN, config)
     with pytest.raises(ConfigError, match="in has other partitions than before"):
         RebuildPlan(found, with_counts(found, {"in": 5}), "Counter")
 
 
-def test_what_reads_feedback_cannot_be_rebuilt(config: Config, tmp_path: Path) -> None:
+def test_what_reads_feedback_cannot_be_rebuilt(config: Config) -> None:
     text = """
 - {id: W, type: topology, builder: "tests.user_code.topologies:circle",
    config: {lines: source, back: loop, out: sink}}
 """
-    found = pipeline(config, tmp_path, text)
+    found = load(text, config)
     with pytest.raises(ConfigError, match="read what they write"):
         RebuildPlan(found, found, "W")
     text = """
@@ -165,6 +158,6 @@ processors:
 - {id: A, type: count, from: [source, back], to: [B]}
 - {id: B, type: forward, to: [again, sink]}
 """
-    found = pipeline(config, tmp_path, text)
+    found = load(text, config)
     with pytest.raises(ConfigError, match="--rebuild: A reads feedback"):
         RebuildPlan(found, found, "A")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.operations.rehearsal.changes import Change, ShownVersion, shown_versions
 from kafka_pipeline.operations.rehearsal.comparer import Side
-from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.console_sample import config
+from tests.unit.streams.pipeline.loading import load
 
 OLD = """
 processors:
@@ -19,19 +17,17 @@ processors:
 """
 
 
-def loaded(folder: Path, text: str) -> Pipeline:
-    file = folder / "pipeline.yaml"
-    file.write_text(text)
-    return load_pipeline(file, config())
+def loaded(text: str) -> Pipeline:
+    return load(text, config())
 
 
 def marks(version: ShownVersion) -> dict[str, tuple[Change, tuple[str, ...]]]:
     return {each.id: (each.change, each.differs) for each in version.processors}
 
 
-def test_versions_that_are_alike_have_no_marks(tmp_path: Path) -> None:
-    old = loaded(tmp_path, OLD)
-    for version in shown_versions(old, loaded(tmp_path, OLD)).values():
+def test_versions_that_are_alike_have_no_marks() -> None:
+    old = loaded(OLD)
+    for version in shown_versions(old, loaded(OLD)).values():
         assert {change for change, _ in marks(version).values()} == {Change.SAME}
 
 
@@ -45,32 +41,32 @@ def test_versions_that_are_alike_have_no_marks(tmp_path: Path) -> None:
     ],
 )
 def test_what_differs_is_named_in_both_versions(
-    tmp_path: Path, before: str, after: str, differs: tuple[str, ...]
+    before: str, after: str, differs: tuple[str, ...]
 ) -> None:
     assert before in OLD
-    old, new = loaded(tmp_path, OLD), loaded(tmp_path, OLD.replace(before, after))
+    old, new = loaded(OLD), loaded(OLD.replace(before, after))
     for version in shown_versions(old, new).values():
         found = marks(version)
         assert found["Adder"] == (Change.CHANGED, differs)
         assert found["Counter"] == (Change.SAME, ())
 
 
-def test_processors_that_come_and_go_are_marked_where_they_are(tmp_path: Path) -> None:
+def test_processors_that_come_and_go_are_marked_where_they_are() -> None:
     text = OLD.replace("Counter", "Totals").replace("type: count", "type: forward")
-    found = shown_versions(loaded(tmp_path, OLD), loaded(tmp_path, text))
+    found = shown_versions(loaded(OLD), loaded(text))
     assert marks(found[Side.OLD])["Counter"] == (Change.REMOVED, ())
     assert marks(found[Side.NEW])["Totals"] == (Change.ADDED, ())
 
 
-def test_a_renamed_processor_is_changed_rather_than_new(tmp_path: Path) -> None:
+def test_a_renamed_processor_is_changed_rather_than_new() -> None:
     text = OLD.replace("Counter", "Totals").replace("type: count", "type: count, was: Counter")
-    found = shown_versions(loaded(tmp_path, OLD), loaded(tmp_path, text))
+    found = shown_versions(loaded(OLD), loaded(text))
     words = ("id, was Counter",)
     assert marks(found[Side.OLD])["Counter"] == (Change.CHANGED, words)
     assert marks(found[Side.NEW])["Totals"] == (Change.CHANGED, words)
 
 
-def test_other_code_is_a_change(tmp_path: Path) -> None:
-    old = loaded(tmp_path, OLD)
+def test_other_code_is_a_change() -> None:
+    old = loaded(OLD)
     found = shown_versions(old, old, {"Adder"})[Side.NEW]
     assert marks(found)["Adder"] == (Change.CHANGED, ("code",))

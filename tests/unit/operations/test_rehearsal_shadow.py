@@ -19,9 +19,9 @@ from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion,
 from kafka_pipeline.operations.rehearsal import shadow
 from kafka_pipeline.operations.rehearsal.comparer import Output
 from kafka_pipeline.operations.rehearsal.passage import hops
-from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.pipeline.units import group_of
 from tests.small_config import small_config
+from tests.unit.streams.pipeline.loading import load
 
 LIVE = small_config(
     job_name="shop", tm_number=2, parallelism=2, source_topic="orders", sink_topic="totals"
@@ -43,18 +43,12 @@ processors:
 SHADOW = shadow.shadow_config(LIVE)
 
 
-def loaded(folder: Path, text: str, config: Config) -> Pipeline:
-    file = folder / "pipeline.yaml"
-    file.write_text(text)
-    return load_pipeline(file, config)
+def shadowed() -> Pipeline:
+    return shadow.shadow_pipeline(load(NEW, SHADOW), LIVE)
 
 
-def shadowed(folder: Path) -> Pipeline:
-    return shadow.shadow_pipeline(loaded(folder, NEW, SHADOW), LIVE)
-
-
-def test_a_shadow_writes_to_sinks_of_its_own_and_reads_the_same_sources(tmp_path: Path) -> None:
-    pipeline = shadowed(tmp_path)
+def test_a_shadow_writes_to_sinks_of_its_own_and_reads_the_same_sources() -> None:
+    pipeline = shadowed()
     adder, reader = pipeline.processor("Adder"), pipeline.processor("Reader")
     assert pipeline.in_topics(adder) == ("orders",)
     assert pipeline.out_topics(adder) == (
@@ -66,10 +60,10 @@ def test_a_shadow_writes_to_sinks_of_its_own_and_reads_the_same_sources(tmp_path
     assert all(topic.endswith("_shop-rehearsal") for topic in written)
 
 
-def test_outputs_of_both_versions_are_compared(tmp_path: Path) -> None:
-    live = loaded(tmp_path, OLD, LIVE)
+def test_outputs_of_both_versions_are_compared() -> None:
+    live = load(OLD, LIVE)
     ending = "_shop-rehearsal"
-    assert shadow.outputs_of(live, shadowed(tmp_path), "shop") == [
+    assert shadow.outputs_of(live, shadowed(), "shop") == [
         Output("audit_log", "audit_log", f"rehearsal-of-audit_log{ending}"),
         Output("totals", "totals", f"rehearsal-of-totals{ending}"),
         Output("gone_log", "gone_log", None),
@@ -97,19 +91,19 @@ def test_settings_of_a_shadow_have_no_ports_and_keep_references() -> None:
     }
 
 
-def test_dead_letters_of_a_processor_with_another_id_are_compared(tmp_path: Path) -> None:
+def test_dead_letters_of_a_processor_with_another_id_are_compared() -> None:
     text = OLD.replace("id: Adder,", "id: Plus, was: Adder,")
-    renamed = shadow.shadow_pipeline(loaded(tmp_path, text, SHADOW), LIVE)
+    renamed = shadow.shadow_pipeline(load(text, SHADOW), LIVE)
     letters = "Adder_dead_letter_shop", "Plus_dead_letter_shop-rehearsal"
-    assert shadow.outputs_of(loaded(tmp_path, OLD, LIVE), renamed, "shop")[-1:] == [
+    assert shadow.outputs_of(load(OLD, LIVE), renamed, "shop")[-1:] == [
         Output("dead letters of Plus", *letters, False)
     ]
 
 
-def test_a_sink_whose_name_would_be_too_long_is_refused(tmp_path: Path) -> None:
+def test_a_sink_whose_name_would_be_too_long_is_refused() -> None:
     text = NEW.replace("more_log", "m" * 240)
     with pytest.raises(ConfigError, match="shorten the sink's name"):
-        shadow.shadow_pipeline(loaded(tmp_path, text, SHADOW), LIVE)
+        shadow.shadow_pipeline(load(text, SHADOW), LIVE)
 
 
 AVRO = """
@@ -143,9 +137,10 @@ def test_a_shadow_has_the_schemas_of_the_job_and_registers_none_for_it(
     tmp_path: Path, out: str, subjects: list[str]
 ) -> None:
     (tmp_path / "int.avsc").write_text('"int"')
+    out = out.replace("int.avsc", str(tmp_path / "int.avsc"))
     settings = RegistrySettings("mock://shadow")
     config = replace(SHADOW, modules=("tests.user_code",), schema_registry=settings)
-    pipeline = shadow.shadow_pipeline(loaded(tmp_path, AVRO.replace("OUT", out), config), LIVE)
+    pipeline = shadow.shadow_pipeline(load(AVRO.replace("OUT", out), config), LIVE)
     first, last = (
         group_of(each, UserCode.of(config), registry=settings)
         for each in replicas(pipeline)
@@ -156,27 +151,27 @@ def test_a_shadow_has_the_schemas_of_the_job_and_registers_none_for_it(
     assert [sink.value_serde.name for sink in last.sinks] == [f"avro of {s}" for s in subjects]
 
 
-def test_topics_that_only_a_function_knows_are_refused(tmp_path: Path) -> None:
+def test_topics_that_only_a_function_knows_are_refused() -> None:
     text = "{id: W, type: topology, builder: 'tests.user_code.topologies:by_size', config: "
     config = replace(SHADOW, modules=("tests.user_code.topologies",))
-    known = loaded(tmp_path, f"- {text}{{orders: source, topics: [large, small]}}}}", config)
+    known = load(f"- {text}{{orders: source, topics: [large, small]}}}}", config)
     assert shadow.sinks_of(shadow.shadow_pipeline(known, LIVE)) == [
         shadow.shadow_sink("large", "shop"),
         shadow.shadow_sink("small", "shop"),
     ]
-    unknown = loaded(tmp_path, f"- {text}{{orders: source}}}}", config)
+    unknown = load(f"- {text}{{orders: source}}}}", config)
     with pytest.raises(ConfigError, match="a rehearsal would write to those of the job: name them"):
         shadow.shadow_pipeline(unknown, LIVE)
 
 
-def test_a_node_group_that_writes_what_it_reads_is_refused(tmp_path: Path) -> None:
+def test_a_node_group_that_writes_what_it_reads_is_refused() -> None:
     config = replace(SHADOW, modules=("tests.user_code",))
     text = """
 - {id: W, type: topology, builder: "tests.user_code.topologies:counter_of_itself",
    config: {lines: source, back: loop, out: sink}}
 """
     with pytest.raises(ConfigError, match="W-Lines reads and writes the topic loop: a rehearsal"):
-        shadow.shadow_pipeline(loaded(tmp_path, text, config), LIVE)
+        shadow.shadow_pipeline(load(text, config), LIVE)
 
 
 class Brokers:
@@ -213,10 +208,8 @@ def discarded(
     shadow.discard(admin, LIVE, SHADOW)
 
 
-def test_all_topics_of_a_shadow_are_deleted_and_no_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    live, its = loaded(tmp_path, OLD, LIVE), shadowed(tmp_path)
+def test_all_topics_of_a_shadow_are_deleted_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    live, its = load(OLD, LIVE), shadowed()
     others = {spec.name for spec in live.data_topics(1)} | {"rehearsal-of-x_b_shop-rehearsal"}
     own = {spec.name for spec in its.data_topics(1)} - {"orders", "audit_log"}
     own |= {"rehearsal-of-gone_log_shop-rehearsal", "pipeline_topic_shop-rehearsal"}
@@ -230,22 +223,22 @@ def test_all_topics_of_a_shadow_are_deleted_and_no_others(
 
 
 def test_a_job_of_somebody_with_the_name_of_a_shadow_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    live = loaded(tmp_path, OLD, LIVE)
+    live = load(OLD, LIVE)
     brokers = Brokers({"totals", "pipeline_topic_shop-rehearsal"})
     with pytest.raises(ConfigError, match='a job "shop-rehearsal" that writes to'):
-        discarded(monkeypatch, brokers, live, loaded(tmp_path, OLD, SHADOW))
+        discarded(monkeypatch, brokers, live, load(OLD, SHADOW))
     assert len(brokers.left) == 2
 
 
-def test_records_go_through_as_many_arcs_as_the_longest_way_has(tmp_path: Path) -> None:
-    assert hops(loaded(tmp_path, "[{id: A, type: forward, to: [sink]}]", LIVE)) == 0
-    assert hops(loaded(tmp_path, OLD, LIVE)) == 1
+def test_records_go_through_as_many_arcs_as_the_longest_way_has() -> None:
+    assert hops(load("[{id: A, type: forward, to: [sink]}]", LIVE)) == 0
+    assert hops(load(OLD, LIVE)) == 1
     longer = """
 - {id: A, type: forward, to: [B, D]}
 - {id: B, type: forward, to: [C]}
 - {id: C, type: sum, to: [D]}
 - {id: D, type: count, to: [sink]}
 """
-    assert hops(loaded(tmp_path, longer, LIVE)) == 3
+    assert hops(load(longer, LIVE)) == 3
