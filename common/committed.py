@@ -32,7 +32,7 @@ _COUNTS = f"{_TIME}:{_NUMBER}:{_NUMBER}"
 _DROPPED = "((?:[A-Za-z0-9_.~% -]{1,120}=[0-9]{1,18},?){1,100})"
 _PROGRESS = f"{_NUMBER}:{_TIME}:{_TIME}:([01]):((?:[0-9a-f]{{8}}=[0-9]{{1,18}},?){{0,100}})"
 _METADATA = re.compile(
-    rf"(?:1:{_NUMBER}|{_VERSION}:{_COUNTS}|{_WITH_EVENT_TIME}:{_COUNTS}:{_PROGRESS}"
+    rf"(?:{_VERSION}:{_COUNTS}|{_WITH_EVENT_TIME}:{_COUNTS}:{_PROGRESS}"
     rf"|{_WITH_DROPPED}:{_COUNTS}:{_DROPPED}(?::{_PROGRESS})?)\Z",
     re.ASCII,
 )
@@ -109,7 +109,7 @@ class Committed(NamedTuple):
 
     @classmethod
     def read(cls, offset: int, metadata: str | None) -> Committed:
-        """Return a position from brokers, also from version 1, which had only the time.
+        """Return a position from brokers.
 
         Metadata that another program wrote counts as an unknown time and counts of 0.
         """
@@ -118,17 +118,16 @@ class Committed(NamedTuple):
             return before._replace(is_being_reset=True)
         if not metadata or _METADATA.match(metadata) is None:
             return cls(offset)
-        version, time_ms, *rest = metadata.split(":")
-        skipped, dead_letters = [int(count) for count in [*rest, "0", "0"][:2]]
+        version, time_ms, skipped, dead_letters, *rest = metadata.split(":")
         dropped, progress = tuple[tuple[str, int], ...](), None
-        del rest[:2]
         if int(version) == _WITH_DROPPED:
             dropped = tuple((unquote(reason), count) for reason, count in _pairs(rest.pop(0)))
         if rest:
             *numbers, holds = rest
             end, event_ms, sources_ms, is_idle = map(int, numbers)
             progress = InputProgress(end, event_ms, sources_ms, bool(is_idle), _pairs(holds))
-        return cls(offset, int(time_ms), skipped, dead_letters, progress, dropped)
+        counts = int(skipped), int(dead_letters)
+        return cls(offset, int(time_ms), *counts, progress, dropped)
 
 
 def _pairs(text: str) -> tuple[tuple[str, int], ...]:
