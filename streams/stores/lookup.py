@@ -137,7 +137,8 @@ def page(
     try:
         for stored, value in _stored(builder, view, wanted, start):
             if rows and (len(rows) >= most or size + len(stored) + len(value) > MOST_BYTES):
-                return Page(rows, position)
+                assert position is not None, "an entry was read"
+                return Page(rows, _first_bytes(stored, position))
             row = shower.row(stored, value, wanted)
             if row is not None:
                 rows.append(row)
@@ -148,6 +149,16 @@ def page(
             raise
         return Page(rows, position)
     return Page(rows, None)
+
+
+def _first_bytes(key: bytes, after: bytes) -> bytes:
+    """Return as much of a stored key as tells it from all keys before `after`, which it follows.
+
+    Where a page begins is part of a request, which may not be long.
+    """
+    pairs = enumerate(zip(key, after, strict=False))
+    shared = next((n for n, (one, other) in pairs if one != other), len(after))
+    return key[: max(shared + 1, SEGMENT_BYTES)]
 
 
 def _found(

@@ -279,6 +279,23 @@ def test_an_answer_has_a_limited_size_and_always_one_entry(
     assert keys_of(looked.rows()) == ["a", "b", "c", "d"]
 
 
+@pytest.mark.parametrize("builder", [COUNTS, WINDOWS], ids=lambda b: b.family)
+def test_the_place_of_the_next_page_is_short_though_keys_are_long(
+    backend: Backend, builder: StoreBuilder[Any, Any]
+) -> None:
+    """It is part of a request, so a scan ended with an error at a key of 2 kB."""
+    looked = Looked(backend, builder)
+    keys = [letter + "x" * 10_000 for letter in "abc"]
+    for key in keys:
+        looked.store.put(*(key, 1) if builder is COUNTS else (key, 1, 0))
+    looked.commit()
+    with backend.store.committed(100, 60) as view:
+        first = page(builder, view, KeyRange(), None, 1)
+    assert first.next is not None
+    assert len(first.next) < 20
+    assert keys_of(looked.rows(most=1)) == keys
+
+
 def never(_: object) -> Any:
     raise AssertionError("user code was called")
 
