@@ -49,6 +49,11 @@ def driver_options(archive: str) -> str:
     )
 
 
+_LOCALE = "C.UTF-8"
+"""The locale of each JVM, whatever its host has. In a Turkish one, `lower` and `upper` give other
+letters, and with `LC_ALL=C`, or a locale that is not installed, Java does not find a file whose
+name is not ASCII."""
+
 DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -59,6 +64,7 @@ DEFAULTS = {
     "spark.task.maxDirectResultSize": "100m",
     # Otherwise, its Python workers look for modules in the current folder first.
     "spark.executorEnv.PYTHONSAFEPATH": "1",
+    "spark.executorEnv.LC_ALL": _LOCALE,
 }
 """Settings of every driver, which those of config.yaml override."""
 
@@ -114,6 +120,7 @@ def set_environment(python_path: Sequence[Path], worker_python: str = sys.execut
     # Workers must run the interpreter that has the project and its dependencies.
     os.environ["PYSPARK_PYTHON"] = worker_python
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["LC_ALL"] = _LOCALE
     folders = [*map(str, python_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     if folders:
         os.environ["PYTHONPATH"] = os.pathsep.join(folders)

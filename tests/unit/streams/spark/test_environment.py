@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_pipeline.common.errors import UnavailableError
-from kafka_pipeline.streams.spark.environment import set_environment
+from kafka_pipeline.streams.spark.environment import DEFAULTS, set_environment
 
 SPARK = version("pyspark")
 
@@ -59,6 +59,15 @@ def test_no_spark_defaults_are_read(is_set: bool, tmp_path: Path) -> None:
     folder = Path(os.environ["SPARK_CONF_DIR"])
     assert folder.parent.name == "pyspark"
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("locale", ["C", "tr_TR.UTF-8", None])
+def test_java_has_the_same_locale_everywhere(locale: str | None) -> None:
+    os.environ.pop("LC_ALL", None)
+    if locale is not None:
+        os.environ["LC_ALL"] = locale
+    set_environment([])
+    assert os.environ["LC_ALL"] == DEFAULTS["spark.executorEnv.LC_ALL"] == "C.UTF-8"
 
 
 def test_a_user_without_a_name_is_refused_as_hadoop_would_not_say_why(
