@@ -18,6 +18,7 @@ from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.monitoring.metric import Sample, gauge
 from kafka_pipeline.common.monitoring.monitoring import LoopWatch, Monitoring, Pages
+from kafka_pipeline.common.process import http_server
 from kafka_pipeline.common.process.http_server import MOST_CONNECTIONS
 from tests.small_config import SMALL_CONFIG
 
@@ -120,12 +121,15 @@ def test_readers_that_hang_up_harm_nobody(daemon: Daemon) -> None:
     assert daemon.verdict("/healthz")[0] == 200
 
 
-def test_strangers_that_say_nothing_make_room(daemon: Daemon) -> None:
+def test_strangers_that_say_nothing_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each would have a thread and a file of the daemon, without limit."""
+    monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", 600)
+    daemon = Daemon()
     with ExitStack() as stack:
+        stack.callback(daemon.pages.close)
         place = ("127.0.0.1", daemon.pages.port)
         strangers = [
-            stack.enter_context(socket.create_connection(place, timeout=5))
+            stack.enter_context(socket.create_connection(place, timeout=30))
             for _ in range(MOST_CONNECTIONS + 6)
         ]
         assert daemon.get("/healthz")[0] == 200
