@@ -15,6 +15,7 @@ from kafka_pipeline.streams.engine.time_limit import unit_advice
 from kafka_pipeline.streams.errors import InvalidTimestampError, StreamsError
 from kafka_pipeline.streams.record import Batch, items_of
 from kafka_pipeline.streams.sql.json_fields import JsonFields, read_fields
+from kafka_pipeline.streams.sql.large_exponents import count_small
 from kafka_pipeline.streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL
 from kafka_pipeline.streams.sql.strict_json import count_right
 
@@ -59,13 +60,15 @@ def table_of(
     fields: JsonFields | None = None,
     *,
     is_lenient: bool = False,
+    decimals: frozenset[str] = frozenset(),
 ) -> tuple[pa.Table, str]:
     """Return the records before the first that is not as its format says, and what is wrong there.
 
     That is one that should be text and is not UTF-8 or, unless this `is_lenient`, that should be
-    JSON and is not an object. The table has only these `columns`; others are not looked at. It has
-    the used ones of the `fields` in place of `value`, if they can be read as Spark reads them. The
-    reason is empty if all records are in the table.
+    JSON and is not an object; or one with a large exponent in a field of `decimals`. The table has
+    only these `columns`; others are not looked at. It has the used ones of the `fields` in place of
+    `value`, if they can be read as Spark reads them. The reason is empty if all records are in the
+    table.
     """
     schema = schema_of(format_)
     parsed = None
@@ -87,6 +90,10 @@ def table_of(
         right, wrong = count_right(batch.values[:size])
         if wrong:
             size, reason = right, wrong
+    if decimals and "value" in texts:
+        small, wrong = count_small(batch.values[:size], decimals)
+        if wrong:
+            size, reason = small, wrong
     part = batch if size == len(batch) else batch.head(size)
     arrays = [
         texts[field.name].slice(0, size)

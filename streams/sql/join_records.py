@@ -118,6 +118,7 @@ class JoinRecords:
             self._spec.format,
             self._query.fields[side] if as_fields else None,
             is_lenient=self._spec.is_lenient,
+            decimals=self._spec.decimals,
         )
 
     def reads_time(self, side: int) -> bool:

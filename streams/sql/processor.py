@@ -71,6 +71,7 @@ class QueryProcessor(MixedProcessor, Generic[Q]):
             self.spec.format,
             fields,
             is_lenient=self.spec.is_lenient,
+            decimals=self.spec.decimals,
         )
 
     def forward(self, results: Batch) -> None:

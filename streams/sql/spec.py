@@ -17,6 +17,7 @@ from kafka_pipeline.common.pipelines.specs import (
 )
 from kafka_pipeline.common.typed_json import from_json
 from kafka_pipeline.streams.errors import EndedProcessError, StreamsError
+from kafka_pipeline.streams.sql.large_exponents import decimal_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,6 +130,11 @@ class QuerySpec:
     is_exact: bool = False
     gives_columns: bool = False
     takes_columns: bool = False
+
+    @property
+    def decimals(self) -> frozenset[str]:
+        """The names of the fields of inputs that have DECIMALs."""
+        return decimal_fields((self.schema, *self.schemas.values()))
 
     @property
     def all_tables(self) -> dict[str, Mapping[str, Any]]:

@@ -16,6 +16,7 @@ from kafka_pipeline.streams.engine.mixed import LookupTable
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.record import Batch, Record, items_of
 from kafka_pipeline.streams.sql.columns import is_utf8, lookup_schema, moments
+from kafka_pipeline.streams.sql.large_exponents import decimal_fields, exponent_problem
 from kafka_pipeline.streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL, Prepared, QuerySpec
 from kafka_pipeline.streams.sql.strict_json import problem
 from kafka_pipeline.streams.stores import TimestampedKeyValueStore, VersionedKeyValueStore
@@ -32,14 +33,12 @@ class TopicTable(TableFiller, LookupTable):
     """Keeps the records of a table in its store; rejects those that Spark could not read.
 
     Those are keys and values that are not UTF-8, unless the format is `binary`, and values that are
-    not JSON objects, if the table has columns of its own.
+    not JSON objects, if the table has columns of its own by a `schema`.
     """
 
-    def __init__(
-        self, store: str, format_: Format, has_columns: bool, history_ms: int | None
-    ) -> None:
+    def __init__(self, store: str, format_: Format, schema: str, history_ms: int | None) -> None:
         super().__init__(store, _VERB, sends_old=False)
-        self._needs = format_ != "binary", has_columns
+        self._needs = format_ != "binary", schema
         self.history_ms = inf if history_ms is None else history_ms
 
     def process(self, batch: Batch) -> None:
@@ -80,7 +79,7 @@ class TopicTableLookup:
             name: _store_of(name, context) for name in spec.global_tables
         }
         self._generations = dict.fromkeys(self._globals, -1)
-        self._has_columns = {name for name, schema in spec.global_tables.items() if schema}
+        self._schemas = spec.global_tables
         self._is_text = spec.format != "binary"
 
     def rows(self, batch: Batch) -> dict[str, pa.Table]:
@@ -120,8 +119,8 @@ class TopicTableLookup:
         """Return the rows of a global table, without those that Spark could not read."""
         with store.all() as entries:
             rows = [(key, found.value, found.timestamp) for key, found in entries]
-        has_columns = name in self._has_columns
-        right = [row for row in rows if not _problem(row[0], row[1], self._is_text, has_columns)]
+        schema = self._schemas[name]
+        right = [row for row in rows if not _problem(row[0], row[1], self._is_text, schema)]
         if len(right) < len(rows):
             logger.warning(
                 "records left out of a table", table=name, records=len(rows) - len(right)
@@ -151,12 +150,14 @@ def _times_of_keys(batch: Batch) -> dict[bytes, tuple[int, int]]:
     return times
 
 
-def _problem(key: bytes | None, value: bytes | None, is_text: bool, has_columns: bool) -> str:
+def _problem(key: bytes | None, value: bytes | None, is_text: bool, schema: str) -> str:
     """Return what is wrong with a record of a table, or ""."""
     if is_text and not is_utf8(key):
         return "the key is not UTF-8"
     if value is None:
         return ""
-    if (is_text or has_columns) and not is_utf8(value):
+    if (is_text or schema) and not is_utf8(value):
         return "the value is not UTF-8"
-    return problem(value) if has_columns else ""
+    if not schema:
+        return ""
+    return problem(value) or exponent_problem(value, decimal_fields((schema,)))

@@ -477,8 +477,7 @@ def _versioned(spec: SparkSpec) -> tuple[str, ...]:
 
 def _table_input(name: str, table: TopicTableSpec, format_: Format) -> TableInput:
     store = table.store_of(name)
-    has_columns = bool(table.schema)
-    made = partial(_topic_table, store, format_, has_columns, table.history_ms)
+    made = partial(_topic_table, store, format_, table.schema, table.history_ms)
     if not table.has_changes:
         return TableInput(store, made, has_history=table.has_history)
     of_changes = changes_store(name).name
@@ -487,12 +486,12 @@ def _table_input(name: str, table: TopicTableSpec, format_: Format) -> TableInpu
 
 
 def _topic_table(
-    store: str, format_: Format, has_columns: bool, history_ms: int | None
+    store: str, format_: Format, schema: str, history_ms: int | None
 ) -> BatchProcessor:
     # Imported late: Arrow takes a while to import, and most tasks do not need it.
     from kafka_pipeline.streams.sql.topic_tables import TopicTable
 
-    return TopicTable(store, format_, has_columns, history_ms)
+    return TopicTable(store, format_, schema, history_ms)
 
 
 def with_late(

@@ -64,7 +64,7 @@ def group_of(store: StoreBuilder[Any, Any], history_ms: int | None) -> NodeGroup
     builder = TopologyBuilder()
     for topic in TOPICS:
         builder.add_source(topic, topic)
-    fill = partial(TopicTable, "table", "string", False, history_ms)
+    fill = partial(TopicTable, "table", "string", "", history_ms)
     builder.add_processor("fill", fill, "rows")
     builder.add_processor("look", Look, ["a", "b"])
     builder.add_state_store(store, ["fill", "look"])
@@ -145,7 +145,7 @@ def test_updates_of_other_keys_do_not_divide_a_batch() -> None:
 
 
 def run_sizes(history_ms: int | None, *turns: tuple[str, bytes, int]) -> list[tuple[int, int]]:
-    table = TopicTable("table", "string", False, history_ms)
+    table = TopicTable("table", "string", "", history_ms)
     batches = [(RecordBatch(topic, 0, [key], [b""], [time], [0]), 0) for topic, key, time in turns]
     runs = runs_of(batches, {"rows": table})
     return [(len(run.updates.get("rows", ())), len(run.records)) for run in runs]

@@ -76,7 +76,7 @@ def driver_of(
     else:
         builder.add_source("Rows", "rows")
         history_ms = 100 if store is HISTORY else None
-        fill = partial(TopicTable, store.name, spec.format, False, history_ms)
+        fill = partial(TopicTable, store.name, spec.format, "", history_ms)
         builder.add_processor("Fill", fill, "Rows")
         builder.add_state_store(store, ["P", "Fill"])
     return TopologyTestDriver(builder)
@@ -162,23 +162,24 @@ def test_a_global_table_is_given_as_a_whole_when_it_has_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("format_", "has_columns", "key", "value", "problem"),
+    ("format_", "schema", "key", "value", "problem"),
     [
-        ("string", False, b"\xff", b"v", "the key is not UTF-8"),
-        ("string", False, b"k", b"\xff", "the value is not UTF-8"),
-        ("json", True, b"k", b"[1]", "the value is not a JSON object"),
-        ("binary", True, b"\xff", b"\xff", "the value is not UTF-8"),
-        ("binary", True, b"\xff", b"{", "the value is not a JSON object"),
-        ("binary", False, b"\xff", b"\xff", ""),
-        ("json", False, b"k", b"no JSON", ""),
-        ("json", True, b"k", None, ""),
+        ("string", "", b"\xff", b"v", "the key is not UTF-8"),
+        ("string", "", b"k", b"\xff", "the value is not UTF-8"),
+        ("json", "n INT", b"k", b"[1]", "the value is not a JSON object"),
+        ("json", "n DECIMAL(9, 2)", b"k", b'{"n": "1e99999"}', "a number for a DECIMAL has"),
+        ("binary", "n INT", b"\xff", b"\xff", "the value is not UTF-8"),
+        ("binary", "n INT", b"\xff", b"{", "the value is not a JSON object"),
+        ("binary", "", b"\xff", b"\xff", ""),
+        ("json", "", b"k", b"no JSON", ""),
+        ("json", "n INT", b"k", None, ""),
     ],
 )
 @pytest.mark.parametrize("size", [1, 6])
 @pytest.mark.parametrize("kept", [STORE, HISTORY], ids=["latest", "history"])
 def test_records_that_spark_cannot_read_are_rejected(
     format_: Format,
-    has_columns: bool,
+    schema: str,
     key: bytes,
     value: bytes | None,
     problem: str,
@@ -187,7 +188,7 @@ def test_records_that_spark_cannot_read_are_rejected(
 ) -> None:
     builder = TopologyBuilder().add_source("Rows", "rows")
     history_ms = 100 if kept is HISTORY else None
-    fill = partial(TopicTable, kept.name, format_, has_columns, history_ms)
+    fill = partial(TopicTable, kept.name, format_, schema, history_ms)
     builder.add_processor("Fill", fill, "Rows")
     builder.add_state_store(kept, ["Fill"])
     with TopologyTestDriver(builder) as driver:
