@@ -44,9 +44,8 @@ def letters(found: LetterList, query: LetterQuery, read_at_ms: int) -> dict[str,
 
 def letter(found: DeadLetter, *, with_record: bool) -> dict[str, Any]:
     """Return one letter; its key, value and own headers only `with_record`."""
-    shown = found.to_json()
-    hidden = {} if with_record else {"key": None, "value": None, "headers": []}
-    return {**shown, **hidden, "with_record": with_record}
+    shown = {**found.to_json(), "with_record": with_record}
+    return shown if with_record else {**shown, "key": None, "value": None, "headers": []}
 
 
 def _processors(found: LetterList) -> list[dict[str, Any]]:
