@@ -56,9 +56,8 @@ class Suppress:
     ) -> Self:
         """Forward the result of each window once, when the window has closed.
 
-        That is when stream time reaches its end and the grace period of the windows upstream, of
-        sessions also the gap. Windows without a result forward nothing. More than `max_records` or
-        `max_bytes` are an error.
+        That is when records for it are late in the windows upstream. Windows without a result
+        forward nothing. More than `max_records` or `max_bytes` are an error.
         """
         where = "Suppress.until_window_closes"
         return cls(None, *_limits(where, max_records, max_bytes), "fail")

@@ -51,6 +51,14 @@ LOOKED_UP_MS = 86_400_000
 Windows = TimeWindows | CalendarWindows | SlidingWindows | SessionWindows
 
 
+def closes_ms(windows: Windows) -> int:
+    """Return how long after its end a window closes."""
+    gap_ms = windows.gap_ms if isinstance(windows, SessionWindows) else 0
+    # The ends of sliding windows and sessions belong to them.
+    has_end = isinstance(windows, SlidingWindows | SessionWindows)
+    return gap_ms + windows.grace_ms + has_end
+
+
 def late_headers(step: str, window: Window, now: int) -> list[tuple[str, bytes]]:
     """Return the headers that say why a record is late; `now` is stream time."""
     return [
@@ -98,11 +106,7 @@ class WindowAggregator(FollowsTime):
         self.closes = aggregate.emit == "on_close"
         """Whether results are forwarded when windows close, instead of with each update."""
         self.sends_old = aggregate.sends_old and not self.closes
-        windows = aggregate.windows
-        gap_ms = windows.gap_ms if isinstance(windows, SessionWindows) else 0
-        # The ends of sliding windows and sessions belong to them.
-        has_end = isinstance(windows, SlidingWindows | SessionWindows)
-        self._closes_ms = gap_ms + windows.grace_ms + has_end
+        self._closes_ms = closes_ms(aggregate.windows)
 
     def init(self, context: ProcessorContext) -> None:
         self.context = context
@@ -239,9 +243,7 @@ class AggregateWindows(Operation):
     @property
     def close_delay_ms(self) -> int:
         """How long after its end a window closes."""
-        windows = self.aggregate.windows
-        gap_ms = windows.gap_ms if isinstance(windows, SessionWindows) else 0
-        return gap_ms + windows.grace_ms
+        return closes_ms(self.aggregate.windows)
 
     @property
     def holds_ms(self) -> int:

@@ -57,9 +57,9 @@ class WindowKind:
     ) -> StoreBuilder[Any, Any]:
         """Return the definition of the store of the windows.
 
-        Windows are kept until no record can change them any more. One that was not emitted yet is
-        kept a moment longer, as its store refuses and forgets what is exactly as old. Of each key,
-        `after_key` bytes are not of the record's key.
+        Windows are kept until no record can change them any more. Those whose ends belong to them,
+        and those that were not emitted yet, are kept a moment longer, as a store refuses and
+        forgets what is exactly as old. Of each key, `after_key` bytes are not of the record's key.
         """
         made = self._store(name, key_serde, value_serde).of_windows(self._described())
         calendar = None
@@ -96,7 +96,6 @@ class WindowKind:
     def _store(
         self, name: str, key_serde: Serde[Any], value_serde: Serde[Any]
     ) -> StoreBuilder[Any, Any]:
-        more = 1 if self.closes else 0
         match self.windows:
             case TimeWindows() | CalendarWindows() as windows:
                 made = window(
@@ -115,11 +114,11 @@ class WindowKind:
                     name,
                     key_serde,
                     timestamped(value_serde),
-                    retention_ms=max(1, 2 * difference) + grace + more,
+                    retention_ms=2 * difference + grace + 1,
                     window_size_ms=max(1, difference),
                 )
             case SessionWindows(gap_ms=gap, grace_ms=grace):
-                made = session(name, key_serde, value_serde, retention_ms=gap + grace + more)
+                made = session(name, key_serde, value_serde, retention_ms=gap + grace + 1)
                 # A record may be next to a session that has closed.
                 return made.with_options(lingering=gap)
 

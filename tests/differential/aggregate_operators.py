@@ -80,7 +80,7 @@ def _windowed(draw: Drawing, window: dict[str, Any]) -> Node:
         value=value,
         window=_windowed_key(window),
         multiple=True,
-        close_known=True,
+        close_known=window["kind"] == "time",
         sends_wrong_olds=args["how"] != "reduce" or window["kind"] == "session",
     )
 
@@ -129,7 +129,7 @@ def cogroup(draw: Drawing) -> Node:
         value=value,
         window=_windowed_key(window),
         multiple=True,
-        close_known=True,
+        close_known=window["kind"] == "time",
         sends_wrong_olds=True,
     )
 

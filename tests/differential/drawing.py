@@ -25,7 +25,7 @@ class Node:
     """Whether one input may lead to several records."""
     is_versioned: bool = False
     is_close_known: bool = False
-    """Whether it has windows that `suppress` knows the end of."""
+    """Whether it has windows that `suppress` forwards when they close."""
     sends_wrong_olds: bool = False
     """Whether Kafka Streams sends wrong old values with the changes of a table.
 

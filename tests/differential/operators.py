@@ -15,10 +15,12 @@ Operator = Callable[[Drawing], Node]
 
 
 def _suppress_until_close(draw: Drawing) -> Node:
+    """Add a suppress of windows that their ends do not belong to.
+
+    Kafka Streams forwards sliding windows and sessions before the last record that is not late.
+    """
     table = draw.pick("table", lambda node: node.is_close_known)
-    table = table or draw.one_of(
-        aggregates.tumbling, aggregates.hopping, aggregates.sliding, aggregates.session
-    )(draw)
+    table = table or draw.one_of(aggregates.tumbling, aggregates.hopping)(draw)
     args = {"wait_ms": None, "max_records": draw.one_of(None, None, 4), "when_full": "fail"}
     return draw.add(
         "suppress",

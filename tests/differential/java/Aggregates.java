@@ -160,15 +160,21 @@ final class Aggregates {
     Materialized<Object, Object, WindowStore<Bytes, byte[]>> store = materialized(step);
     // By default, a store keeps a window for its size and grace, and does not show it afterwards.
     // So emit-on-close misses most windows that a record closes which is later by more than that.
-    return closes(step) ? store.withRetention(Duration.ofDays(365)) : store;
+    if (closes(step)) {
+      return store.withRetention(Duration.ofDays(365));
+    }
+    // By default, it also forgets sliding windows that a record of this very time still needs.
+    JsonNode window = step.args.get("window");
+    if (!window.get("kind").asText().equals("sliding")) {
+      return store;
+    }
+    Duration needed = ms(window, "difference_ms").multipliedBy(2).plus(ms(window, "grace_ms"));
+    return store.withRetention(needed.plusMillis(1));
   }
 
   private static Materialized<Object, Object, SessionStore<Bytes, byte[]>> sessionStore(
       TopologyReader.Step step) {
     Materialized<Object, Object, SessionStore<Bytes, byte[]>> store = materialized(step);
-    if (!closes(step)) {
-      return store;
-    }
     // By default, a session that closes in the next millisecond is not found any more, and a record
     // within its gap begins another one.
     JsonNode window = step.args.get("window");

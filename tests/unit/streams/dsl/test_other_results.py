@@ -10,6 +10,7 @@ import pytest
 from kafka_pipeline import StreamsBuilder, serdes, windows
 from kafka_pipeline.streams.dsl.stream import Stream
 from kafka_pipeline.streams.dsl.table import Table
+from kafka_pipeline.streams.dsl.windows import SessionWindows, SlidingWindows
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.join_cases import JoinCase, Watching, check
 from tests.unit.streams.dsl.running import builder
@@ -52,6 +53,37 @@ def test_a_session_that_keeps_its_bounds_has_its_old_value() -> None:
         return counts_by_count(windowed.count(name="Counts"))
 
     results_of(build, "left a:x@1 -> 1=1@1", "left a:x@1 -> 1=0@1 2=1@1")
+
+
+@pytest.mark.parametrize(
+    ("given", "lines"),
+    [
+        (
+            windows.session(3, grace_ms=0),
+            (
+                "left a:x@12 -> a[12,12]=1@12",
+                "left b:x@15 -> b[15,15]=1@15",
+                "left a:x@15 -> a[12,12]=null@12 a[12,15]=2@15",
+            ),
+        ),
+        (
+            windows.sliding(5, grace_ms=3),
+            (
+                "left a:x@10 -> a[5,10]=1@10",
+                "left b:x@18 -> b[13,18]=1@18",
+                "left b:x@17 -> b[13,18]=2@18 b[12,17]=1@17 b[18,23]=1@18",
+                "left a:x@15 -> a[11,16]=1@15 a[10,15]=2@15",
+            ),
+        ),
+    ],
+)
+def test_a_record_at_the_last_moment_is_in_its_session_and_sliding_windows(
+    given: SessionWindows | SlidingWindows, lines: tuple[str, ...]
+) -> None:
+    def build(built: StreamsBuilder) -> Stream:
+        return built.stream("left").group_by_key().windowed_by(given).count(name="C").to_stream()
+
+    results_of(build, *lines)
 
 
 def test_a_join_of_streams_without_width_and_grace_meets_records_of_one_time() -> None:

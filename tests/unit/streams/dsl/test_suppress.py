@@ -83,12 +83,12 @@ CASES: dict[str, tuple[Make, Suppress, tuple[str, ...]]] = {
     "shouldSupportFinalResultsForSessionWindows, of the gap and the grace": (
         sessions,
         Suppress.until_window_closes(),
-        ("in k1:v1@0 k1:v1@5 ->", "in k2:v1@11 ->", "in k2:v1@12 -> k1[0,5]=2@5"),
+        ("in k1:v1@0 k1:v1@5 ->", "in k2:v1@12 ->", "in k2:v1@13 -> k1[0,5]=2@5"),
     ),
     "shouldSupportFinalResultsForSlidingWindows": (
         sliding,
         Suppress.until_window_closes(),
-        ("in k1:v1@10 ->", "in k2:v1@12 ->", "in k3:v1@13 -> k1[5,10]=1@10"),
+        ("in k1:v1@10 ->", "in k2:v1@13 ->", "in k3:v1@14 -> k1[5,10]=1@10"),
     ),
 }
 
@@ -107,6 +107,24 @@ def test_windows_that_were_merged_away_are_never_forwarded() -> None:
     table = sessions(built).suppress(Suppress.until_window_closes(), name="Kept")
     table.to_stream().process(partial(Watching, results))
     lines = ("in a:1@0 a:1@6 a:1@4 ->", "in b:1@30 -> a[0,6]=3@6")
+    with TopologyTestDriver(built) as driver:
+        check(driver, JoinCase("", "", {}, frozenset(), lines), results)
+
+
+@pytest.mark.parametrize(
+    ("make", "lines"),
+    [
+        (sliding, ("in a:1@10 b:1@13 a:1@10 ->", "in b:1@14 -> a[5,10]=2@10")),
+        (sessions, ("in a:1@10 b:1@17 a:1@10 ->", "in b:1@18 -> a[10,10]=2@10")),
+    ],
+)
+def test_a_window_that_its_end_belongs_to_is_forwarded_after_the_last_record_of_it(
+    make: Make, lines: tuple[str, ...]
+) -> None:
+    """Kafka Streams forwards it before such a record, and again after it."""
+    built, results = builder(), list[str]()
+    table = make(built).suppress(Suppress.until_window_closes(), name="Kept")
+    table.to_stream().process(partial(Watching, results))
     with TopologyTestDriver(built) as driver:
         check(driver, JoinCase("", "", {}, frozenset(), lines), results)
 
@@ -170,15 +188,15 @@ def test_groups_take_out_what_was_forwarded(make: Make, lines: tuple[str, ...]) 
 
 DELAYS: dict[str, tuple[Make, int]] = {
     "shouldExtractGraceFromKStreamWindowAggregateNode": (tumbling, 1),
-    "shouldExtractGraceFromKStreamSessionWindowAggregateNode": (sessions, 7),
-    "the grace of sliding windows": (sliding, 3),
+    "shouldExtractGraceFromKStreamSessionWindowAggregateNode": (sessions, 8),
+    "the grace of sliding windows": (sliding, 4),
     "shouldExtractGraceFromSessionAncestorThroughStatelessParent": (
         lambda built: sessions(built).filter(lambda key, value: True),
-        7,
+        8,
     ),
     "shouldUseMaxIfMultiParentsDoNotAgreeOnGrace": (
         lambda built: tumbling(built).join(sliding(built), joiner),
-        3,
+        4,
     ),
 }
 
