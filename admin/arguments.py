@@ -15,7 +15,7 @@ _UNITS = ("s", "min", "h", "d")
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="Path of config.yaml.")]
 PipelinePath = Annotated[Path, typer.Argument(metavar="PIPELINE", help="Path of pipeline.yaml.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print it for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 RestTimeout = Annotated[

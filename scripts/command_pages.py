@@ -43,7 +43,8 @@ def _sections(command: Any, name: str) -> Iterator[str]:
 
 def _row(option: Any) -> str:
     value = "" if option.is_flag else f" {_value(option)}"
-    repeated = " It can be given several times." if option.multiple else ""
+    is_said = "may be repeated" in option.help
+    repeated = " It may be repeated." if option.multiple and not is_said else ""
     default = option.default
     shown = default.value if isinstance(default, Enum) else default
     has_default = not option.is_flag and shown not in (None, "", ())

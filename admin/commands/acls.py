@@ -44,7 +44,7 @@ def acls(
         typer.Option(
             "--user",
             metavar="ROLE=NAME",
-            help="The user of a role, if it has another name; may be repeated.",
+            help="The user of a role, if its name is different; may be repeated.",
         ),
     ] = None,
     form: Annotated[Form | None, typer.Option("--format", help="Write it for a tool.")] = None,

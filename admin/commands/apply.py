@@ -43,7 +43,7 @@ from kafka_pipeline.deployment.kept_state import KeptState
 from kafka_pipeline.deployment.plan import Plan, processors_with_state
 from kafka_pipeline.operations.following import follow
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, whatever is taken away.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, whatever is removed.")]
 Wait = Annotated[
     bool, typer.Option("--wait/--no-wait", help="Whether to wait until all tasks run.")
 ]
@@ -55,7 +55,7 @@ Lose = Annotated[
     list[str] | None,
     typer.Option(
         metavar="ID",
-        help="Have the state of this processor begin empty; it goes on in its inputs where it is.",
+        help="Delete the state of this processor, which keeps its position in its inputs.",
     ),
 ]
 
@@ -64,8 +64,8 @@ ConfirmWithin = Annotated[
     typer.Option(
         metavar="SECONDS",
         min=0,
-        help="How long tasks may try to come up before the job goes back to the version that it "
-        "had; 0 turns this off.",
+        help="How long tasks may try to come up before the job is rolled back to its former "
+        "version; 0 turns this off.",
     ),
 ]
 
@@ -73,7 +73,7 @@ Savepoint = Annotated[
     bool,
     typer.Option(
         "--savepoint/--no-savepoint",
-        help="Whether to make a savepoint first if state may get another format.",
+        help="Whether to make a savepoint first if the format of state may change.",
     ),
 ]
 
@@ -111,28 +111,28 @@ def apply(
     from_: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="TIME", help="Only of records of this time or later, as 2026-01-31."
+            "--from", metavar="TIME", help="Only from records of this time or later: 2026-01-31."
         ),
     ] = None,
 ) -> None:
-    """Make this the pipeline of the job, while all that stays the same runs on.
+    """Make this the pipeline of the job, while unchanged processors keep running.
 
-    Shows what changes, asks if something is taken away, writes a new version, and follows how the
-    JobManager brings it about. Records between processors that are taken away, or that would be
-    misread as their serdes change, are processed first.
-    A change with which a processor cannot use the state that it has is refused, unless you --lose
-    that state: this stops the job for a while, and has to be repeated if it is interrupted.
-    If the format of state may change, a savepoint is made first. A version that does not come up is
-    rolled back by the JobManager. Interrupting the command stops neither a change that has begun
-    nor its way back.
+    Shows what changes, asks for confirmation if something is removed, writes a new version, and
+    shows the progress of the JobManager. Records that wait for a removed processor, or that would
+    be misread because serdes change, are processed first.
+    If a processor could not use its state after the change, the change is refused, unless you
+    --lose that state: this stops the job for a while, and must be repeated if it is interrupted.
+    If the format of state may change, a savepoint is made first. The JobManager rolls back a
+    version that does not come up. Interrupting the command does not stop a change that has begun,
+    or its rollback.
 
     With --rebuild, the new code first computes the state of a processor from the records that its
-    sources still have, while the job runs on. The job is then stopped for the switch. Repeat the
-    command if it was interrupted.
+    sources still have, while the job keeps running. The job is then stopped for the switch. Repeat
+    the command if it was interrupted.
 
-    Exit codes: 0 done, 1 the version was rolled back, or a task failed, or one that has failed
-    holds the change up, or the answer was no, 2 the pipeline cannot run in this job, 3 Kafka is
-    not there, or time is up.
+    Exit codes: 0 done, 1 the version was rolled back, a task failed, a FAILED task holds the change
+    up, or the answer was no, 2 the pipeline cannot run in this job, 3 Kafka does not answer, or
+    time is up.
     """
     settings, loaded = load_files(config, pipeline)
     text = pipeline.read_text("utf-8")
@@ -163,8 +163,8 @@ def rollback(
 ) -> None:
     """Make a former version the pipeline of the job again, as a new version.
 
-    State is not taken back: a processor goes on with what it has, and one that was gone in between
-    goes on where it stopped. Otherwise, this does what `pipeline apply` does.
+    State is not rolled back: a processor continues with its current state, and one that was removed
+    in between continues where it stopped. Otherwise, this does the same as `pipeline apply`.
     """
     settings = load_config(config)
     deployment = read_deployment(settings, connected(settings))

@@ -33,15 +33,15 @@ def backfill(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where it keeps what is done, apart from --from and --to. Default: beside --to, "
+            help="Where to keep the progress, outside of --from and --to. Default: next to --to, "
             "or in state_dir.",
         ),
     ] = None,
 ) -> None:
-    """Run a pipeline over history, as bounded Spark work; goes on where it was interrupted.
+    """Run a pipeline over history, as a batch job on Spark; continues where it was interrupted.
 
-    Exit codes: 0 done, 1 a record was rejected, 2 wrong argument, file or input, 3 Spark or Kafka
-    is not there.
+    Exit codes: 0 done, 1 a record was rejected, 2 wrong argument, file or input, 3 Spark cannot
+    start, or Kafka does not answer.
     """
     # Imported late: Arrow and Spark take a while, and most commands do not need them.
     from kafka_pipeline.streams.backfill.plan import make_plan

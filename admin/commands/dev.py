@@ -28,7 +28,7 @@ def dev(
         Path | None,
         typer.Option(
             metavar="CONFIG",
-            help="Path of a config.yaml, for all but where Kafka is; by default, the one next to "
+            help="Path of a config.yaml, whose Kafka is not used; by default, the one next to "
             "PIPELINE. Without one, the modules next to PIPELINE may be used.",
             show_default=False,
         ),
@@ -41,9 +41,9 @@ def dev(
 ) -> None:
     """Run a pipeline on this machine, and apply what you save, until Ctrl-C.
 
-    Starts a Kafka, TaskManagers and a JobManager, with one log. A pipeline.yaml that is saved is
-    checked and applied; after code was saved, the TaskManagers start again. If something is wrong
-    with it, the error is shown, and what ran before goes on. The records and the state stay in the
+    Starts Kafka, TaskManagers and a JobManager, with one log. When you save pipeline.yaml, it is
+    checked and applied; when you save code, the TaskManagers start again. If there is a mistake,
+    the error is shown, and the former version keeps running. The records and the state stay in the
     folder .pipeline-dev next to the files, for the next run.
 
     Exit codes: 130 Ctrl-C ended it, 1 a daemon ended on its own, 2 the files are wrong at the
@@ -65,6 +65,6 @@ def _only(given: Sequence[Path]) -> Path:
     config = next((path for path in given if "config" in path.name), given[0])
     pipeline = next((path for path in given if path != config), _DEFAULT)
     raise ConfigError(
-        "config.yaml is an option of this command, and found by itself if it is next to "
+        "config.yaml is an option of this command, and found automatically if it is next to "
         f"pipeline.yaml: write `pipeline dev {pipeline} --config {config}`"
     )

@@ -60,7 +60,7 @@ def list_letters(
 ) -> None:
     """List dead letters: where each record came from, and why it was rejected.
 
-    Exit codes: 0 done, 2 wrong arguments, 3 Kafka is not there.
+    Exit codes: 0 done, 2 wrong arguments, 3 Kafka does not answer.
     """
     wanted = _wanted(ids, processors, reason, since, until)
     found = DeadLetterTopics(load_config(config)).find(wanted, handled=every)
@@ -75,7 +75,7 @@ def list_letters(
 def show_letter(config: ConfigPath, id_: Annotated[str, typer.Argument(metavar="ID")]) -> None:
     """Print all of a dead letter as JSON, with the stack trace and the whole value.
 
-    Exit codes: 0 done, 2 there is no such dead letter, 3 Kafka is not there.
+    Exit codes: 0 done, 2 there is no such dead letter, 3 Kafka does not answer.
     """
     wanted = _wanted([id_], None, "", "", "")
     (letter,) = DeadLetterTopics(load_config(config)).find(wanted, handled=True)
@@ -97,10 +97,10 @@ def redrive(
     """Send dead letters back to the topics and partitions that their records came from.
 
     Each is sent once, however often the command is interrupted and repeated. All readers of such a
-    topic get the record again, and it comes later than the ones around it did.
+    topic get the record again, after records that it was ahead of.
 
-    Exit codes: 0 done, 1 the answer was no, 2 wrong arguments, or a topic is gone, 3 Kafka is not
-    there.
+    Exit codes: 0 done, 1 the answer was no, 2 wrong arguments, or a topic is gone, 3 Kafka does not
+    answer.
     """
     topics = DeadLetterTopics(load_config(config))
     wanted = _wanted(ids, processors, reason, since, until)
@@ -120,9 +120,9 @@ def purge(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Forget dead letters for good, and delete those that have no others in front of them.
+    """Remove dead letters for good; their data is deleted once no other letter is ahead of them.
 
-    Exit codes: 0 done, 1 the answer was no, 2 wrong arguments, 3 Kafka is not there.
+    Exit codes: 0 done, 1 the answer was no, 2 wrong arguments, 3 Kafka does not answer.
     """
     topics = DeadLetterTopics(load_config(config))
     wanted = _wanted(ids, processors, reason, since, until)

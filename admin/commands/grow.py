@@ -24,13 +24,13 @@ def grow(
     ],
     dry_run: DryRun = False,
 ) -> None:
-    """Let so many TaskManagers take part in the job, without a restart of any daemon.
+    """Set how many TaskManagers may take part in the job, without a restart of any daemon.
 
-    The JobManager follows at once, and restarts of it do too; it starts no TaskManager. The larger
-    of this number and tm_number in the JobManager's config.yaml counts. A smaller number than
-    before is refused while a TaskManager with a larger id is up.
+    Takes effect at once, and stays in effect when the JobManager restarts. The command does not
+    start TaskManagers. The limit is the larger of this number and tm_number in the JobManager's
+    config.yaml. A smaller number is refused while a TaskManager with a larger id is up.
 
-    Exit codes: 0 done, 2 wrong arguments, or such a TaskManager is up, 3 Kafka is not there.
+    Exit codes: 0 done, 2 wrong arguments, or such a TaskManager is up, 3 Kafka does not answer.
     """
     change = planned(load_config(config), tm_number)
     typer.echo(f"TaskManagers: {change.before} before, {change.number} now")

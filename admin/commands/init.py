@@ -18,12 +18,12 @@ def init(
     template: Annotated[
         Template,
         typer.Option(
-            help="What the pipeline has: processors without code; a class of yours; a SQL query "
+            help="What the pipeline has: processors without code; your own class; a SQL query "
             "with a window; a topology of the DSL; a join with a table, in SQL."
         ),
     ] = Template.BASIC,
 ) -> None:
-    """Write a sample config.yaml and pipeline.yaml, and the schemas that editors check them by.
+    """Write a sample config.yaml and pipeline.yaml, and the schemas with which editors check them.
 
     The job gets the name of the folder. All templates but the basic one have tests, too: run
     `pipeline test tests.yaml`. Existing files stay untouched.

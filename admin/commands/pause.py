@@ -27,35 +27,35 @@ Ids = Annotated[
 def pause(config: ConfigPath, ids: Ids = None, dry_run: DryRun = False) -> None:
     """Stop processors or tasks until they are resumed; the daemons may be restarted meanwhile.
 
-    Their tasks commit what they have done, and are given back. What comes in waits in Kafka. Ends
-    once all of them have stopped.
+    Their tasks commit what they have done, and stop. New records wait in Kafka. Ends once all of
+    them have stopped.
 
-    Exit codes: 0 done, 1 a change of the pipeline cannot go on meanwhile, 2 no such id, 3 Kafka is
-    not there.
+    Exit codes: 0 done, 1 a change of the pipeline cannot proceed meanwhile, 2 no such id, 3 Kafka
+    does not answer.
     """
     _ask_for(config, ids, "pause", wishes.paused, dry_run=dry_run)
 
 
 @run_command
 def drain(config: ConfigPath, dry_run: DryRun = False) -> None:
-    """Take nothing more from outside, process what is on its way, and stop, until resumed.
+    """Stop reading sources, process the records that are in the pipeline, and stop, until resumed.
 
-    The processors that nobody sends to stop first, and each other one when it has committed all
-    that was sent to it. Ends once all of them have stopped, with nothing in flight between them.
+    Processors that read only sources stop first, and each other one when it has committed
+    everything that was sent to it. Ends once all of them have stopped, with nothing in flight.
 
-    Exit codes: 0 done, 1 a processor that is FAILED or paused has records left, 3 Kafka is not
-    there.
+    Exit codes: 0 done, 1 a processor that is FAILED or paused has records left, 3 Kafka does not
+    answer.
     """
     _ask_for(config, None, "drain", wishes.drained, dry_run=dry_run)
 
 
 @run_command
 def resume(config: ConfigPath, ids: Ids = None, dry_run: DryRun = False) -> None:
-    """Let paused processors or tasks go on where they stopped. Ends once they run.
+    """Resume paused processors or tasks where they stopped. Ends once they run.
 
-    Without an id, a pipeline that was drained goes on, too, and one that stopped for a savepoint.
+    Without an id, also resumes a pipeline that was drained, or that stopped for a savepoint.
 
-    Exit codes: 0 done, 1 a task failed, 2 no such id, 3 Kafka is not there.
+    Exit codes: 0 done, 1 a task failed, 2 no such id, 3 Kafka does not answer.
     """
     changed = wishes.resumed if ids else wishes.all_resumed
     _ask_for(config, ids, "resume", changed, dry_run=dry_run)
@@ -63,9 +63,9 @@ def resume(config: ConfigPath, ids: Ids = None, dry_run: DryRun = False) -> None
 
 @run_command
 def restart(config: ConfigPath, ids: Ids = None, dry_run: DryRun = False) -> None:
-    """Start tasks again, or all of a processor, FAILED ones too. Ends once they run.
+    """Restart tasks, or all tasks of a processor, including FAILED ones. Ends once they run.
 
-    Exit codes: 0 done, 1 a task failed, 2 no such id, 3 Kafka is not there.
+    Exit codes: 0 done, 1 a task failed, 2 no such id, 3 Kafka does not answer.
     """
     _ask_for(config, ids, "restart", wishes.restarted, dry_run=dry_run)
 

@@ -27,13 +27,13 @@ def plan(
 ) -> None:
     """Show what would change if the job ran this pipeline: tasks, topics and state.
 
-    Also names the modules of the user whose code here differs from what TaskManagers run, and asks
-    the schema registry, if it answers, whether it has the subjects and takes the schemas. Starts a
-    Spark, for some seconds, if a query has changed whose state is kept, or if its results go to a
-    table or are Avro: these are compared with the columns and the schema.
+    Also names your modules whose code here differs from what TaskManagers run, and asks the schema
+    registry, if it answers, whether it has the subjects and accepts the schemas. Starts Spark for a
+    few seconds if a query with state has changed, or if its results go to a table or are Avro: its
+    columns are compared with those of the table or the schema.
 
-    Exit codes: 0 whatever would change, 2 the pipeline cannot run in this job, 3 Kafka is not
-    there.
+    Exit codes: 0 whatever would change, 2 the pipeline cannot run in this job, 3 Kafka does not
+    answer.
     """
     settings, loaded = load_files(config, pipeline, registry=RegistryQuestions(), asks_spark=True)
     admin = connected(settings)

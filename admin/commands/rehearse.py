@@ -49,13 +49,13 @@ def rehearse(
 ) -> None:
     """Run a new version in shadow next to the job, on the same records, and compare the results.
 
-    Makes a savepoint of the job, which rests for a few seconds, and a shadow of that: a job of its
-    own, with the code on this machine, its own state and sinks. Compares results by key, dead
-    letters and speed as they come. Then all of the shadow is deleted. Ctrl-C ends it sooner.
+    Makes a savepoint, which pauses the job for a few seconds, and a shadow from it: a separate job
+    with the code on this machine and its own state and sinks. Compares results by key, dead
+    letters and speed as they arrive. Then deletes the whole shadow. Ctrl-C ends it sooner.
 
     Exit codes: 0 all results are equal, 1 some differ, or a task of the shadow has failed, 2 wrong
-    arguments or files, or the pipeline cannot run on the job's state, 3 Kafka or the job is not
-    there, or nothing could be compared.
+    arguments or files, or the pipeline cannot run on the job's state, 3 Kafka or the job does not
+    answer, or nothing could be compared.
     """
     from kafka_pipeline.admin.rehearsal.run import Rehearsal, RehearsalOptions  # starts slowly
 

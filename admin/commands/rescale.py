@@ -31,7 +31,7 @@ def rescale(
         list[str] | None,
         typer.Option(
             metavar="PROCESSOR",
-            help="The stores of its user code have the keys of its records; may be repeated.",
+            help="The stores of its code have the keys of its records; may be repeated.",
         ),
     ] = None,
     savepoint: Annotated[
@@ -48,12 +48,12 @@ def rescale(
 ) -> None:
     """Give a job another parallelism: drain it, make a savepoint, and restore that by key.
 
-    Repeat the command if it was interrupted: it goes on where it was. The savepoint stays, and is
-    of the job as it was before. Sources and sinks keep their partitions. Set `parallelism` in
-    config.yaml to the same number afterwards.
+    Repeat the command if it was interrupted: it continues where it was. The savepoint stays, and
+    holds the job as it was before. Sources and sinks keep their partitions. Afterwards, set
+    `parallelism` in config.yaml to the same number.
 
-    Exit codes: 0 done, 1 the answer was no, 2 the state cannot be spread, 3 Kafka or the disk is
-    not there, or time is up.
+    Exit codes: 0 done, 1 the answer was no, 2 the state cannot be redistributed, 3 Kafka does not
+    answer, or the disk cannot be used, or time is up.
     """
     from kafka_pipeline.operations.savepoints.change_at_rest import ChangeAtRest  # starts slowly
     from kafka_pipeline.operations.savepoints.rescale import Rescale

@@ -31,44 +31,44 @@ class State(StrEnum):
 def reset(
     config: ConfigPath,
     processors: Annotated[
-        list[str], typer.Argument(metavar="PROCESSOR...", help="Ids of processors that rest.")
+        list[str], typer.Argument(metavar="PROCESSOR...", help="Ids of paused processors.")
     ],
     to_earliest: Annotated[
-        bool, typer.Option("--to-earliest", help="To the oldest record that is there.")
+        bool, typer.Option("--to-earliest", help="To the oldest record.")
     ] = False,
     to_latest: Annotated[
-        bool, typer.Option("--to-latest", help="To the end: what waits is left out.")
+        bool, typer.Option("--to-latest", help="To the end: unread records are skipped.")
     ] = False,
     to_offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="To an offset.")] = None,
     to_datetime: Annotated[
         str, typer.Option(metavar="TIME", help="To the first record of this time, in ISO 8601.")
     ] = "",
     by_duration: Annotated[
-        str, typer.Option(metavar="TIME", help="The same, so long before now: 30 min, 12 h.")
+        str, typer.Option(metavar="TIME", help="The same, this long before now: 30 min, 12 h.")
     ] = "",
     shift_by: Annotated[
-        int | None, typer.Option(metavar="N", help="By so many offsets; back if negative.")
+        int | None, typer.Option(metavar="N", help="By this many offsets; back if negative.")
     ] = None,
     state: Annotated[
         State | None,
-        typer.Option(help="What becomes of their state; needed if they have any."),
+        typer.Option(help="What to do with their state; required if they have any."),
     ] = None,
     topics: Annotated[
         list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this input.")
     ] = None,
     partitions: Annotated[
-        list[int] | None, typer.Option("--partition", min=0, metavar="N", help="Only this one.")
+        list[int] | None, typer.Option("--partition", min=0, metavar="N", help="Only this number.")
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
     """Set the committed offsets of processors, for all their inputs, while they are paused.
 
-    Places outside of what a partition has become its beginning or its end. Results that were
+    Offsets outside the range of a partition become its beginning or its end. Results that were
     written before stay where they are. Give one of the options --to-…, --by-duration or --shift-by.
 
-    Exit codes: 0 done, 1 the answer was no, 2 wrong arguments or tasks that run, 3 Kafka is not
-    there.
+    Exit codes: 0 done, 1 the answer was no, 2 wrong arguments or running tasks, 3 Kafka does not
+    answer.
     """
     before_ms = wall_clock_ms() - duration_of("--by-duration", by_duration) if by_duration else 0
     target = _target(

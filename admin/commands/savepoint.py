@@ -60,13 +60,13 @@ def create(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Save the state of all stores, the committed offsets, and what waits between processors.
+    """Save the state of all stores, the committed offsets, and the records between processors.
 
     Most of the state is copied while the job runs. Then all tasks commit and stop, the rest is
-    copied, and they go on. Sources and sinks are not copied.
+    copied, and the tasks resume. Sources and sinks are not copied.
 
-    Exit codes: 0 done, 2 the folder exists, or the job cannot be saved now, 3 Kafka or the disk is
-    not there, or time is up.
+    Exit codes: 0 done, 2 the folder exists, or the job cannot be saved now, 3 Kafka does not
+    answer, or the disk cannot be used, or time is up.
     """
     from kafka_pipeline.operations.savepoints.create import Creation  # starts slowly
 
@@ -133,14 +133,14 @@ def restore(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Bring a job back to a savepoint of it: pipeline, state, offsets, and what waited.
+    """Restore a job from its savepoint: pipeline, state, offsets, and records between processors.
 
-    Nothing runs until all of that is done; repeat the command if it was interrupted. Results that
-    the job has written since stay where they are, and are written again. On another cluster, give
-    --sources.
+    Nothing runs until the restore is complete; repeat the command if it was interrupted. Results
+    that the job has written since stay where they are, and are written again. On another cluster,
+    give --sources.
 
-    Exit codes: 0 done, 1 the answer was no, 2 the savepoint does not suit the job, 3 Kafka is not
-    there, or time is up.
+    Exit codes: 0 done, 1 the answer was no, 2 the savepoint does not suit the job, 3 Kafka does not
+    answer, or time is up.
     """
     from kafka_pipeline.operations.savepoints.restore import restore_of_same_job  # starts slowly
 
@@ -168,13 +168,13 @@ def fork(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Make a new job of a savepoint of another job: CONFIG has the new job_name.
+    """Make a new job from the savepoint of another job: CONFIG has the new job_name.
 
     The new job begins with that state, at those offsets. Start its JobManager without a
-    pipeline.yaml, and its TaskManagers. Stores are found by the ids of their processors.
+    pipeline.yaml, and its TaskManagers. Stores are matched by the ids of their processors.
 
     Exit codes: 0 done, 1 the answer was no, 2 the savepoint does not suit the job, or the job
-    exists, 3 Kafka is not there.
+    exists, 3 Kafka does not answer.
     """
     from kafka_pipeline.operations.savepoints.restore import fork as planned  # starts slowly
 

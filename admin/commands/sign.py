@@ -17,13 +17,13 @@ def sign(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Sign what the job is to run with the first key of control_key_file.
+    """Sign the job's pipeline and desired state with the first key of control_key_file.
 
-    Needed once when a job that exists gets a key, and before a former key is taken out of the file.
-    Without a valid signature, anyone who could write to the pipeline topic may have written what
-    is there: look at `pipeline versions` and `pipeline plan` after that.
+    Needed once when an existing job gets a key, and before you remove a former key from the file.
+    Unsigned content may have been written by anyone who could write to the pipeline topic: check
+    `pipeline versions` and `pipeline plan` afterwards.
 
-    Exit codes: 0 done, 1 the answer was no, 2 no key, or nothing to sign, 3 Kafka is not there.
+    Exit codes: 0 done, 1 the answer was no, 2 no key, or nothing to sign, 3 Kafka does not answer.
     """
     found = found_to_sign(load_config(config))
     numbers = ", ".join(map(str, found.versions))

@@ -33,13 +33,13 @@ StoreName = Annotated[
     typer.Option("--store", metavar="NAME", help="Which store, if the processor has several."),
 ]
 Partition = Annotated[int | None, typer.Option(min=0, metavar="N", help="Only this partition.")]
-Limit = Annotated[int, typer.Option(min=1, metavar="N", help="End after so many entries.")]
+Limit = Annotated[int, typer.Option(min=1, metavar="N", help="End after this many entries.")]
 
 
 @state_app.command("list")
 @run_command
 def list_stores(config: ConfigPath, as_json: AsJson = False) -> None:
-    """List the stores of the tasks that run: types, serdes, and who has each partition.
+    """List the stores of running tasks: types, serdes, and the owner of each partition.
 
     Exit codes: 0 done, 2 wrong arguments, or no state_port in config.yaml, 3 Kafka or a TaskManager
     does not answer.
@@ -91,9 +91,9 @@ def get_entry(
     limit: Limit = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Print what a store has for a key: a value, or its windows, its sessions or a version of it.
+    """Print the value of a key in a store, or its windows, its sessions or a version of it.
 
-    The partition that the key belongs to is asked; if it has nothing, the others are too.
+    Asks the partition that the key belongs to, and the others if it has nothing.
 
     Exit codes: 0 found, 1 nothing there, 2 wrong arguments, 3 Kafka or the TaskManager that has the
     task does not answer.

@@ -35,8 +35,8 @@ def status(
         Condition | None,
         typer.Option(
             "--for",
-            help="With --wait: all daemons are up and all tasks run, which is the default; that, "
-            "and all that came in is processed; all tasks are paused; no daemon is up.",
+            help="With --wait: all daemons are up and all tasks run (the default); the same, and "
+            "all input is processed; all tasks are paused; no daemon is up.",
         ),
     ] = None,
     timeout_s: Annotated[
@@ -45,17 +45,17 @@ def status(
             "--timeout",
             metavar="SECONDS",
             min=0,
-            help="With --wait: how long; forever by default. 0 looks whether it is so now.",
+            help="With --wait: how long; forever by default. 0 checks the state now.",
         ),
     ] = None,
 ) -> None:
-    """Show who is there and how the tasks do, by the last heartbeats, or wait for a state.
+    """Show the daemons and tasks, as of the last heartbeats, or wait for a state.
 
     With --wait, lines on stderr say what is still missing. Paused tasks do not keep a job from
     being `running`.
 
-    Exit codes: 0 whatever the status is, or what was waited for holds, 1 a task is FAILED that was
-    waited for, 2 wrong argument or file, 3 Kafka is not there, or time is up.
+    Exit codes: 0 whatever the status is, or the state was reached, 1 with --wait: a task is FAILED,
+    2 wrong argument or file, 3 Kafka does not answer, or time is up.
     """
     if watch + wait + as_json > 1:
         raise ConfigError("--watch, --wait and --json exclude each other")

@@ -37,11 +37,12 @@ def compact(
         typer.Option("--processor", metavar="ID", help="Only its table; may be repeated."),
     ] = None,
 ) -> None:
-    """Join the small files of Delta tables, and delete files that were out of use for a week.
+    """Merge the small files of Delta tables, and delete files that were unused for a week.
 
-    The job may run meanwhile. Readers see the same rows before and after it.
+    The job can keep running. Readers see the same rows before and after it.
 
-    Exit codes: 0 done, 2 wrong arguments, 3 a storage does not answer or others change the table.
+    Exit codes: 0 done, 2 wrong arguments, 3 the storage does not answer, or others change the
+    table.
     """
     settings, loaded = load_files(config, pipeline)
     tables: dict[str, str] = {}

@@ -16,8 +16,8 @@ def test(
 ) -> None:
     """Run a pipeline without Kafka, and compare with what YAML suites expect.
 
-    Exit codes: 0 all tests passed, 1 some failed, 2 a file is wrong, 3 something needed, such as
-    Java, is not there.
+    Exit codes: 0 all tests passed, 1 some failed, 2 a file is wrong, 3 something that is needed,
+    such as Java, is missing.
     """
     # Imported late: the stream API takes a while, and most commands do not need it.
     from kafka_pipeline.streams.testing.suites import run_suite

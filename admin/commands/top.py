@@ -22,9 +22,9 @@ def top(
         bool, typer.Option("--once", help="Print one view, as into a pipe or a file.")
     ] = False,
 ) -> None:
-    """Show rates and lag by processor and by task, what falls behind first, until Ctrl-C.
+    """Show rates and lag by processor and by task, the furthest behind first, until Ctrl-C.
 
-    Exit codes: 0 whatever the rates are, 2 wrong argument or file, 3 Kafka is not there.
+    Exit codes: 0 whatever the rates are, 2 wrong argument or file, 3 Kafka does not answer.
     """
     settings = load_config(config)
     if once or not sys.stdout.isatty():

@@ -74,12 +74,12 @@ def create(
     settings: Settings = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Make the sources, sinks and dead-letter topics that a pipeline names and Kafka lacks.
+    """Create the sources, sinks and dead-letter topics of a pipeline that do not exist.
 
-    Topics that exist are left as they are. Other settings than those given are as the JobManager
-    would make the topic: mostly the brokers' defaults.
+    Existing topics are left unchanged. Settings that are not given are those that the JobManager
+    would use: mostly the brokers' defaults.
 
-    Exit codes: 0 done, 2 wrong arguments or files, or Kafka refuses it, 3 Kafka is not there.
+    Exit codes: 0 done, 2 wrong arguments or files, or Kafka refuses it, 3 Kafka does not answer.
     """
     loaded_config, loaded = load_files(config, pipeline)
     given = _settings(settings)
@@ -116,14 +116,14 @@ def alter(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Change settings of sources, sinks and dead-letter topics, or give them more partitions.
+    """Change settings of sources, sinks and dead-letter topics, or add partitions.
 
-    A setting without a value, as NAME=, goes back to the brokers' default. More partitions are
-    refused if a processor with state reads the topic, as keys would move to partitions where their
-    state is not; and if they would differ from those of topics with which records meet by key.
+    NAME= without a value restores the brokers' default. More partitions are refused if a processor
+    with state reads the topic, as keys would move away from their state, and if the number would
+    differ from that of topics whose records meet those of this topic by key.
 
     Exit codes: 0 done, 1 the answer was no, 2 wrong arguments or files, or keys would leave their
-    state, or Kafka refuses it, 3 Kafka is not there.
+    state, or Kafka refuses it, 3 Kafka does not answer.
     """
     if partitions is None and not settings:
         raise ConfigError("give --partitions or --config: what is to change?")
@@ -177,13 +177,13 @@ def schema(
         typer.Option("--register", help="Also register it, if its subject has no schema yet."),
     ] = False,
 ) -> None:
-    """Print the Avro schema that the results of the query have which writes a topic.
+    """Print the Avro schema of the results of the query that writes to a topic.
 
-    Nothing is lost: decimals keep their digits, times their microseconds, and what may be null is a
-    union. Starts a Spark, for some seconds.
+    Decimals keep their digits, times keep their microseconds, and nullable columns are unions.
+    Starts Spark for a few seconds.
 
     Exit codes: 0 done, 2 wrong arguments or files, or the subject has a schema, 3 the schema
-    registry is not there.
+    registry does not answer.
     """
     settings, loaded = load_files(config, pipeline)
     found = ResultSchema(settings, loaded, topic)
@@ -213,7 +213,7 @@ def read(
         list[int] | None, typer.Option("--partition", min=0, help="Only this partition.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="End after so many records.")
+        int | None, typer.Option(min=1, metavar="N", help="End after this many records.")
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Wait for more records, until Ctrl-C.")
@@ -224,9 +224,10 @@ def read(
 ) -> None:
     """Print committed records: partition@offset, time, key, value and headers.
 
-    Those of a partition come in order. Without --follow, it ends with what is there now.
+    The records of a partition are in order. Without --follow, ends at the current end of the topic.
 
-    Exit codes: 0 done, 2 wrong arguments or records, 3 Kafka or the schema registry is not there.
+    Exit codes: 0 done, 2 wrong arguments or records, 3 Kafka or the schema registry does not
+    answer.
     """
     records = _records(config, topic, key, value)
     try:
@@ -244,12 +245,12 @@ def read(
 def write(config: ConfigPath, topic: Topic, key: Key = "string", value: Value = "string") -> None:
     """Write the lines of standard input, each a record as `read --json` prints it.
 
-    A line needs no more than {"value": "…"}. The offset is ignored; without a partition, the key
-    decides, as in Java clients. Lines are written in transactions of 500. The last line of the
-    output says how many were written, also if a line is wrong. The topics that the engine itself
-    writes are refused.
+    A line needs only {"value": "…"}. The offset is ignored; without a partition, the key determines
+    it, as in Java clients. Lines are written in transactions of 500. The last line of the output
+    says how many were written, even if a line is wrong. Topics that the engine itself writes are
+    refused.
 
-    Exit codes: 0 done, 2 wrong arguments or lines, 3 Kafka or the schema registry is not there.
+    Exit codes: 0 done, 2 wrong arguments or lines, 3 Kafka or the schema registry does not answer.
     """
     records = _records(config, topic, key, value)
     written = 0

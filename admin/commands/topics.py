@@ -45,7 +45,7 @@ def topics(
 
     Sources and sinks belong to you: they are never orphaned, and never deleted.
 
-    Exit codes: 0 done, 2 wrong arguments, 3 Kafka is not there.
+    Exit codes: 0 done, 2 wrong arguments, 3 Kafka does not answer.
     """
     if orphaned and all_:
         raise ConfigError("give --orphaned or --all, not both")

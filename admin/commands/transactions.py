@@ -48,10 +48,10 @@ def list_open(
 ) -> None:
     """List the partitions of the job's topics in which a transaction stays open.
 
-    Readers of committed records see nothing from its first record on. Which producer has it open is
-    not known: the tasks that write to the partition are named, and other programs may write, too.
+    Readers of committed records see nothing from its first record on. The producer is not known:
+    the command names the tasks that write to the partition, but other programs may write, too.
 
-    Exit codes: 0 done, 2 wrong arguments, 3 Kafka is not there.
+    Exit codes: 0 done, 2 wrong arguments, 3 Kafka does not answer.
     """
     settings = load_config(config)
     found = JobTransactions(settings).open(watch_s, also_short=with_short)
@@ -71,21 +71,23 @@ def abort(
         list[str] | None,
         typer.Option("--task", metavar="ID", help="A task such as Counter_0; may be repeated."),
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="All tasks that nobody runs.")] = False,
+    all_: Annotated[
+        bool, typer.Option("--all", help="All tasks that no TaskManager runs.")
+    ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Also tasks that run: they start again.")
+        bool, typer.Option("--force", help="Also running tasks, which then restart.")
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Abort what tasks of the job have left open, by fencing their transactional ids.
+    """Abort transactions that tasks have left open, by fencing their transactional ids.
 
-    No record is lost: what was not committed is processed again by the next owner of the task.
-    Tasks of former versions of the pipeline may be given, too. Transactions of other programs stay
-    as they are; those that stay open are listed.
+    No record is lost: the next owner of the task processes uncommitted records again.
+    Tasks of former versions of the pipeline may be given, too. Transactions of other programs are
+    not aborted; those that stay open are listed.
 
-    Exit codes: 0 done, 1 the answer was no, 2 wrong arguments or a task that runs, 3 Kafka is not
-    there.
+    Exit codes: 0 done, 1 the answer was no, 2 wrong arguments or a running task, 3 Kafka does not
+    answer.
     """
     if bool(tasks) is all_:
         raise ConfigError("give --task, or --all")

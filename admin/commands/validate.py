@@ -27,17 +27,17 @@ def validate(
         bool,
         typer.Option(
             "--init/--no-init",
-            help="Whether to make each processor of your code once, with empty stores in memory, "
+            help="Whether to create each of your processors once, with empty stores in memory, "
             "and run its init and close.",
         ),
     ] = True,
 ) -> None:
     """Check both files and report every mistake with its line and column.
 
-    Imports the modules of config.yaml, and starts each processor of it once, unless
-    --no-init leaves that out. Starts a Spark, for some seconds, if it has queries to check. Asks
-    the schema registry, if it answers, whether it has the subjects and takes the schemas, and
-    compares the columns of queries with the schemas and the tables that get them. Notes sources and
+    Imports the modules of config.yaml, and starts each of their processors once, unless you give
+    --no-init. If there are queries, starts Spark for a few seconds to check them. Asks the schema
+    registry, if it answers, whether it has the subjects and accepts the schemas, and compares the
+    columns of queries with the schemas and tables that they are written to. Reports sources and
     sinks that no processor uses.
     """
     registry, unused = RegistryQuestions(), list[Problem]()

@@ -33,7 +33,7 @@ def versions(
 
     A version that has not come up was ROLLED BACK, for the reason that is shown.
 
-    Exit codes: 0 done, 2 no such version, 3 Kafka is not there.
+    Exit codes: 0 done, 2 no such version, 3 Kafka does not answer.
     """
     settings = load_config(config)
     deployment = read_deployment(settings, connected(settings))

@@ -122,8 +122,7 @@ class Project:
             "replication_factor": 1,
             "state_dir": f"{_WORK}/state",
             "log_format": "console",
-            # A port of its own for each daemon. Heartbeats say which one answers queries of state, and
-            # the log says which one shows metrics.
+            # A port of its own for each daemon: heartbeats and the log say which.
             "state_port": 0,
             "metrics_port": 0,
             "num_standby_replicas": min(

@@ -585,4 +585,4 @@ def _raising(error: BaseException) -> Callable[[], None]:
 def test_help_breaks_lines_only_where_the_terminal_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     shown = pipeline("plan", "--help").stdout
-    assert re.search(r"Exit codes: .*, 3 +\n +Kafka is not there\.", shown)
+    assert re.search(r"Exit codes: .*, 3 +\n +Kafka does not answer\.", shown)
