@@ -27,15 +27,15 @@ REJECTED = counter(
 )
 FINDINGS = gauge(
     "jobmanager_findings",
-    "what does not suit the job any more, such as partitions that no task reads; see "
-    "`pipeline status`",
+    "findings, which say what no longer suits the job, such as partitions that no task reads; "
+    "see `pipeline status`",
 )
 EXPECTED = gauge(
     "jobmanager_taskmanagers_expected", "`tm_number` of config.yaml, or what the job was grown to"
 )
 CODE = gauge(
     "jobmanager_modules_with_different_code",
-    "modules of the user of which TaskManagers run different code",
+    "user modules of which TaskManagers run different code",
 )
 UP = gauge("jobmanager_taskmanager_up", "1 if the TaskManager takes part, 0 if not", "taskmanager")
 HEARTBEATS_RECEIVED = counter(
@@ -47,10 +47,12 @@ SILENCE = gauge(
     "taskmanager",
 )
 TASKS = gauge("jobmanager_tasks", "the tasks that the TaskManager owns", "taskmanager")
-WITHOUT_OWNER = gauge("jobmanager_tasks_without_owner", "tasks that nobody runs, but should")
+WITHOUT_OWNER = gauge(
+    "jobmanager_tasks_without_owner", "tasks that no TaskManager runs, although they should run"
+)
 HELD = gauge(
     "jobmanager_held_tasks",
-    "tasks that nobody is to run: their processor is paused, or waits for a change",
+    "tasks that must not run: their processor is paused, or waits for a change",
 )
 
 METRICS: tuple[Metric, ...] = (

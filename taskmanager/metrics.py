@@ -45,7 +45,7 @@ TASKS = gauge("taskmanager_tasks", "the tasks that it runs, without standbys", *
 THREADS = gauge("taskmanager_threads", "its PipelineThreads, by state", *_MANAGER, "state")
 WORKER_MEMORY = gauge(
     "taskmanager_worker_resident_memory_bytes",
-    "the memory of a PipelineThread's process that is in RAM; its JVM is not in it",
+    "resident memory of a PipelineThread's process, without its JVM",
     *_MANAGER,
     "thread",
 )
@@ -53,7 +53,7 @@ WORKER_MEMORY = gauge(
 STATE = gauge(
     "task_state", "1 for the state that the task is in, 0 for the others", *_TASK, "state"
 )
-RECORDS_IN = counter("task_records_in_total", "records taken in, committed", *_TASK)
+RECORDS_IN = counter("task_records_in_total", "records read, committed", *_TASK)
 RECORDS_OUT = counter("task_records_out_total", "results sent, committed", *_TASK)
 FETCHED = counter(
     "task_fetched_bytes_total",
@@ -66,7 +66,7 @@ SENT = counter(
     *_TASK,
 )
 TRANSACTIONS = counter("task_transactions_total", "transactions committed", *_TASK)
-RESTARTS = counter("task_restarts_total", "how often the task started again", *_TASK)
+RESTARTS = counter("task_restarts_total", "how often the task has restarted", *_TASK)
 DEAD_LETTERS = counter(
     "task_dead_letters_total",
     "records that `on_error` ever sent to the dead letters; only while the task is RUNNING",
@@ -93,7 +93,7 @@ DROPPED = counter(
 )
 DROPPED_LATELY = gauge(
     "task_dropped_records_last_minute",
-    "those of the last minute",
+    "the same for the last minute",
     *_TASK,
     "reason",
 )
@@ -114,7 +114,7 @@ LAG_AGE = gauge(
 )
 OLDEST = gauge(
     "task_oldest_record_age_seconds",
-    "the age of the oldest record that waits, 0 if none does; none while unknown",
+    "the age of the oldest unread record, 0 if there is none; no series while unknown",
     *_TASK,
 )
 EVENT_TIME = gauge(
@@ -154,9 +154,9 @@ STATE_BYTES = gauge(
     *_TASK,
 )
 TURNS = histogram(
-    "task_turn_seconds", "how long a turn took, which processes the records that wait", *_TASK
+    "task_turn_seconds", "how long a turn took; a turn processes the waiting records", *_TASK
 )
-COMMITS = histogram("task_commit_seconds", "how long a commit took, or the try of one", *_TASK)
+COMMITS = histogram("task_commit_seconds", "how long a commit took, successful or not", *_TASK)
 
 USER_COUNTER = "user_{name}_total"
 """The names of the counters of user code, which are not known in advance."""

@@ -38,17 +38,23 @@ SERVER_IP = Text(
     pattern=r"^(?![^:]*:[0-9]+$)[^\s,/]+$",
 )
 SERVER_PORT = Number(
-    name="server_port", doc="its port", about="usually 9092", low=1, high=65535, required=True
+    name="server_port",
+    doc="the broker's port",
+    about="usually 9092",
+    low=1,
+    high=65535,
+    required=True,
 )
 JOB_NAME = Text(
     name="job_name",
-    doc="ends the names of the job's own topics and groups, and begins its transactional ids",
+    doc="the job's name: it is at the end of the names of the job's own topics and groups, and at "
+    "the beginning of its transactional ids",
     default="",
     pattern=NAME_PATTERN,
 )
 TM_NUMBER = Number(
     name="tm_number",
-    doc="TaskManagers that the JobManager waits for; their ids are 0 to `tm_number` - 1; "
+    doc="how many TaskManagers the JobManager waits for; their ids are 0 to `tm_number` - 1; "
     "`pipeline grow` allows more while the job runs",
     about="how many TaskManagers to wait for",
     low=1,
@@ -57,7 +63,8 @@ TM_NUMBER = Number(
 )
 PARALLELISM = Number(
     name="parallelism",
-    doc="copies of each processor, and partitions of each topic that the engine makes",
+    doc="number of tasks of each processor, and of partitions of each topic that the engine "
+    "creates",
     about="partitions of every topic",
     low=1,
     high=100_000,
@@ -65,7 +72,7 @@ PARALLELISM = Number(
 )
 REPLICATION_FACTOR = Number(
     name="replication_factor",
-    doc="copies of each topic that the engine makes; 3 on a cluster of three brokers or more",
+    doc="replicas of each topic that the engine creates; 3 on a cluster of three brokers or more",
     about="copies of every topic",
     low=1,
     high=32767,
@@ -73,21 +80,21 @@ REPLICATION_FACTOR = Number(
 )
 SOURCE_TOPIC = Text(
     name="source_topic",
-    doc="the topic to read; made if it is missing",
+    doc="the topic to read; created if it is missing",
     about="the topic to read",
     required=True,
     pattern=NAME_PATTERN,
 )
 SINK_TOPIC = Text(
     name="sink_topic",
-    doc="the topic to write; made if it is missing",
+    doc="the topic to write; created if it is missing",
     about="the topic to write",
     required=True,
     pattern=NAME_PATTERN,
 )
 HEARTBEAT_INTERVAL = Number(
     name="heartbeat_interval_ms",
-    doc="time between heartbeats; after three missed ones, a TaskManager is down",
+    doc="time between heartbeats; after three missed heartbeats, a TaskManager counts as down",
     low=100,
     high=60_000,
     default=1000,
@@ -102,38 +109,38 @@ COMMIT_INTERVAL = Number(
 )
 TRANSACTION_TIMEOUT = Number(
     name="transaction_timeout_ms",
-    doc="Kafka aborts a transaction that is open for longer",
+    doc="how long a transaction may be open; Kafka then aborts it",
     low=1000,
     high=900_000,
     default=15_000,
 )
 IDLE_AFTER = Number(
     name="idle_after_ms",
-    doc="how long a partition that was read to its end still holds windows open behind topics; "
-    "older records that come later are late",
+    doc="how long a partition that was read to its end still holds windows open downstream; older "
+    "records that arrive after that are late",
     low=0,
     high=86_400_000,
     default=3000,
 )
 MAX_TIMESTAMP_AHEAD = Number(
     name="max_timestamp_ahead_ms",
-    doc="how far the timestamp of a record may be ahead of the clock; a record with a later one is "
-    "rejected, as it would move event time on for good",
+    doc="how far the timestamp of a record may be ahead of the clock; a record with a later "
+    "timestamp is rejected, as it would advance event time permanently",
     low=0,
     high=3_155_760_000_000,
     default=86_400_000,
 )
 MAX_BATCH_RECORDS = Number(
     name="max_batch_records",
-    doc="most records in one fetch of a PipelineThread",
+    doc="the largest number of records in one fetch of a PipelineThread",
     low=1,
     high=1_000_000,
     default=10_000,
 )
 MAX_MESSAGE_BYTES = Number(
     name="max_message_bytes",
-    doc="the `max.message.bytes` of the topics that the engine makes for itself; a lower one where "
-    "Kafka allows no more, as managed ones do",
+    doc="the `max.message.bytes` of the topics that the engine creates for itself; set it lower if "
+    "your Kafka has a lower limit, as managed services do",
     low=1_000_000,
     high=ANY_SIZE_BYTES,
     default=ANY_SIZE_BYTES,
@@ -146,8 +153,8 @@ NUM_STANDBY_REPLICAS = Number(
 )
 ON_NEW_PARTITIONS: Choice[OnNewPartitions] = Choice(
     name="on_new_partitions",
-    doc="whether processors without state also read partitions that a source gets while the job "
-    "runs, from their oldest record on, or only `pipeline status` speaks of them",
+    doc="whether processors without state read partitions that are added to a source while the job "
+    "runs, from their oldest record on, or `pipeline status` only reports them",
     choices=get_args(OnNewPartitions),
     default="read",
 )
@@ -158,7 +165,7 @@ STATE_DIR = Text(
 )
 SAVEPOINT_DIR = Text(
     name="savepoint_dir",
-    doc="folder of the savepoints that commands make by themselves, such as `pipeline rescale`, "
+    doc="folder of the savepoints that commands such as `pipeline rescale` make automatically, "
     "relative to the folder of config.yaml",
     default="savepoints",
 )
@@ -176,48 +183,48 @@ LOG_LEVEL: Choice[LogLevel] = Choice(
 )
 LOG_RECORD_VALUES = Flag(
     name="log_record_values",
-    doc="whether logs, reasons and headers of dead letters have all messages of exceptions, which "
-    "may quote records; by default, they leave out those that may",
+    doc="whether logs, reasons and headers of dead letters contain all exception messages; by "
+    "default, messages that may quote records are left out",
     default=False,
 )
 METRICS_PORT = Number(
     name="metrics_port",
-    doc="where each daemon shows its metrics and its health; 0 is a free port, which is logged; "
-    "off if it is left out",
+    doc="port on which each daemon serves its metrics and its health; 0 takes a free port, which "
+    "is logged; without it, they are not served",
     low=0,
     high=65535,
 )
 METRICS_HOST = Text(
     name="metrics_host",
-    doc="the address that `metrics_port` listens on; `0.0.0.0` is all of the host's",
+    doc="the address that `metrics_port` listens on; `0.0.0.0` means all addresses of the host",
     default="127.0.0.1",
     pattern=r"^\S+$",
 )
 STATE_PORT = Number(
     name="state_port",
-    doc="where each TaskManager answers queries of its tasks' state; 0 is a free port, which "
-    "`pipeline state` finds; off if it is left out",
+    doc="port on which each TaskManager answers queries of its tasks' state; 0 takes a free port, "
+    "which `pipeline state` finds; without it, queries are not answered",
     low=0,
     high=65535,
 )
 STATE_HOST = Text(
     name="state_host",
-    doc="the address that `state_port` listens on; everyone who reaches it can read all keys and "
+    doc="the address that `state_port` listens on; anyone who can reach it can read all keys and "
     "values",
     default="127.0.0.1",
     pattern=r"^[^\s/]+$",
 )
 CONSOLE_PORT = Number(
     name="console_port",
-    doc="port of the JobManager's console; 0 takes a free one, which is logged; without it, there "
+    doc="port of the JobManager's console; 0 takes a free port, which is logged; without it, there "
     "is no console",
     low=0,
     high=65535,
 )
 CONSOLE_HOST = Text(
     name="console_host",
-    doc="the address that the console listens on; everyone who reaches it can read all that is "
-    "there",
+    doc="the address that the console listens on; anyone who can reach it can read everything in "
+    "the console",
     default="127.0.0.1",
     pattern=r"^[^\s/]+$",
 )
@@ -234,14 +241,14 @@ CONSOLE_TOKEN_FILE = Text(
 )
 CONSOLE_RECORDS = Flag(
     name="console_records",
-    doc="whether the console shows records and state to those who have the token",
+    doc="whether the console shows records and state to users with the token",
     default=False,
 )
 CONTROL_KEY_FILE = Text(
     name="control_key_file",
     doc="file with the key that signs control messages, the same for all daemons and tools of the "
     "job, relative to the folder of config.yaml: 32 characters or more on the first line, and "
-    "perhaps a former key that is still accepted on the second; without it, nothing is signed",
+    "optionally a former key that is still accepted on the second; without it, nothing is signed",
 )
 MODULES = Texts(
     name="modules",
@@ -250,7 +257,7 @@ MODULES = Texts(
 )
 PYTHON_PATH = Texts(
     name="python_path",
-    doc="folders that are searched for them first, relative to the folder of config.yaml",
+    doc="folders that are searched for `modules` first, relative to the folder of config.yaml",
 )
 MASTER = Text(
     name="master", doc="where Spark runs its tasks, as the URL of a master", default="local[*]"
@@ -265,7 +272,9 @@ CONF = Free(
     },
     says="map",
 )
-SPARK = Section(name="spark", doc="how a TaskManager starts Spark", keys=(MASTER, CONF))
+SPARK = Section(
+    name="spark", doc="settings with which a TaskManager starts Spark", keys=(MASTER, CONF)
+)
 KAFKA = Free(
     name="kafka",
     doc="settings of librdkafka for all clients, or for one kind of them with `consumer.`, "

@@ -46,9 +46,9 @@ EMIT: Choice[EmitTime] = Choice(
 )
 GRACE = Duration(
     name="grace",
-    doc="how long after its end a window takes records, such as `10 min`, or how far a record may "
-    "be behind the others in a join with bounds of time or with `OVER (…)`; required with "
-    "`on_close`, in such outer joins and with `OVER (…)`, otherwise `1 d`",
+    doc="the grace period: how long after its end a window accepts records, such as `10 min`, or "
+    "how far a record may be behind the others in a join with bounds of time or with `OVER (…)`; "
+    "required with `on_close`, in such outer joins and with `OVER (…)`, otherwise `1 d`",
     about='how long after its end a window takes records, such as "10 min"',
 )
 LATE_TO = Text(

@@ -91,8 +91,8 @@ def _rule(format_: HistoryFormat) -> Schema:
 
 HISTORY = Section(
     name="history",
-    doc="a table with the records that the topic does not have any more: the source is read from "
-    "there first, and then from the topic",
+    doc="a table with the records that the topic no longer has: the source is read from the table "
+    "first, and then from the topic",
     keys=(_FORMAT, _PATH, _CATALOG, _TABLE, _WRITTEN_BY, _COLUMNS),
 )
 _WITH_SQL: Schema = {

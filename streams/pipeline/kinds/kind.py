@@ -76,8 +76,8 @@ ID = Text(
 )
 WAS = Text(
     name="was",
-    doc="the former id of a processor that is renamed: `pipeline apply` has it keep its state and "
-    "its place in its inputs; afterwards, it has no effect",
+    doc="the former id of a processor that is renamed: with `pipeline apply`, it keeps its state "
+    "and its position in its inputs; afterwards, this key has no effect",
     pattern=ID.pattern,
 )
 TYPE = Text(name="type", doc="what the processor does", required=True)
@@ -99,14 +99,15 @@ TO = Free(
 )
 ON_ERROR = Choice(
     name="on_error",
-    doc="for a record that the processor rejects: its task stops, it is left out, or it goes to "
-    "the topic `<id>_dead_letter`; with `all`, also if the error is a mistake in the code",
+    doc="what happens to a record that the processor rejects: its task stops, the record is "
+    "dropped, or it goes to the topic `<id>_dead_letter`; with `all`, also if the error is a "
+    "mistake in the code",
     choices=tuple(OnError),
     default=OnError.FAIL,
 )
 MAX_DEAD_LETTERS = Number(
     name="max_dead_letters_per_minute",
-    doc="how many dead letters a task may write within a minute; one more FAILS it",
+    doc="how many dead letters a task may write within a minute; with one more, the task FAILS",
     low=1,
     high=NO_LIMIT,
 )
@@ -148,8 +149,8 @@ MAX_PROCESS_TIME = Number(
 )
 MAX_TASK_IDLE = Number(
     name="max_task_idle_ms",
-    doc="how long a task waits for a record of each input, to process them in the order of time; "
-    "-1: not even for what is on its way",
+    doc="how long a task waits for new records of an input that has none, to process records in "
+    "timestamp order; -1: it does not even wait for records that Kafka already has",
     low=-1,
     high=NO_LIMIT,
     default=0,

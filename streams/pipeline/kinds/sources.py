@@ -54,7 +54,7 @@ _FIELD = Text(
     required=True,
 )
 _UNIT: Choice[TimeUnit] = Choice(
-    name="unit", doc="what the field has", choices=get_args(TimeUnit), default="ms"
+    name="unit", doc="the unit of the field", choices=get_args(TimeUnit), default="ms"
 )
 _FORMAT = Text(
     name="format",
@@ -70,8 +70,8 @@ _ZONE = Text(
 )
 _INVALID: Choice[OnInvalid] = Choice(
     name="on_invalid",
-    doc="for a value without a time: the record is rejected, it is left out, or it gets the time "
-    "of the partition",
+    doc="for a value without a valid time: the record is rejected, it is dropped, or it gets the "
+    "time of the partition",
     choices=get_args(OnInvalid),
     default="fail",
 )
@@ -94,7 +94,7 @@ _RESET: Choice[OffsetReset] = Choice(
 )
 _FEEDBACK = Flag(
     name="feedback",
-    doc="whether what is made of its records comes back by it: the job writes the topic too",
+    doc="whether the job also writes the topic, so that results come back through it",
     default=False,
 )
 _CHANGELOG = Flag(

@@ -68,8 +68,8 @@ _TIMES: Mapping[StoreType, Sequence[Number]] = {
 _ALL_TIMES = (_RETENTION, _WINDOW_SIZE, _HISTORY)
 _NAME = Text(
     name="name",
-    doc="what the processor asks for",
-    about="what the processor asks for",
+    doc="the name by which the processor asks for the store",
+    about="the name by which the processor asks for the store",
     required=True,
     pattern=NAME_PATTERN,
 )
@@ -91,7 +91,7 @@ _FORMAT = Number(
 )
 _UPGRADE = Text(
     name="upgrade",
-    doc="a function that brings values of former formats to this one when they are read, as "
+    doc="a function that converts values of former formats to this one when they are read, as "
     "`package.module:function`",
     about="a function of a value and its format",
     pattern=CODE_PATTERN,

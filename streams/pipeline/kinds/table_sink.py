@@ -69,11 +69,12 @@ _PATH = Text(
 )
 _WAREHOUSE = Text(
     name="warehouse",
-    doc="for `sql`: the folder of the tables, or its URI; for `rest`, what the server calls so",
+    doc="for `sql`: the folder of the tables, or its URI; for `rest`: the server's name for the "
+    "warehouse",
     default="",
 )
 _SECRET = Text(
-    name="", doc="as PyIceberg knows it, as `${NAME}` or `${file:PATH}`", pattern=REFERENCE_PATTERN
+    name="", doc="as in PyIceberg, given as `${NAME}` or `${file:PATH}`", pattern=REFERENCE_PATTERN
 )
 _CATALOG_KEYS: Sequence[Text | Choice[str]] = (
     CATALOG_TYPE,
@@ -88,7 +89,7 @@ _CATALOG_KEYS: Sequence[Text | Choice[str]] = (
     Text(name="name", doc="the name of the catalog, by which `sql` finds tables", default=NAME),
     *(replace(_SECRET, name=name) for name in ("credential", "token")),
     *(
-        Text(name=name, doc="as PyIceberg knows it", default="")
+        Text(name=name, doc="as in PyIceberg", default="")
         for name in ("scope", "audience", "resource", "s3.region")
     ),
     *(

@@ -51,7 +51,8 @@ _TABLE_OPTIONS = Free(
 )
 _REFRESH = Duration(
     name="refresh_interval",
-    doc="how often the table is read again, such as `10 min`; never without it",
+    doc="how often the table is read again, such as `10 min`; without it, the table is read only "
+    "once",
     low=1,
     units=("s", "sec", "min", "h", "d"),
 )
