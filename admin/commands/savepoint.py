@@ -83,7 +83,7 @@ def create(
     state, waiting = manifest.records()
     typer.echo(
         f"{folder}: {counted(state, 'record')} of state and {counted(waiting, 'record')} that "
-        f"waited, {manifest.size_bytes:,} bytes; the job rested for "
+        f"waited, {manifest.size_bytes:,} bytes; the job was paused for "
         f"{manifest.stopped_ms / 1000:.1f} s"
     )
 

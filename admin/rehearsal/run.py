@@ -188,7 +188,7 @@ class Rehearsal:
         self._save(lock)
         manifest = read_manifest(place.savepoint)
         self._say(
-            f"the job rested for {manifest.stopped_ms / 1000:.1f} s for a savepoint; "
+            f"the job was paused for {manifest.stopped_ms / 1000:.1f} s for a savepoint; "
             f"making the shadow of it"
         )
         live = manifest.pipeline_version().pipeline
@@ -207,7 +207,7 @@ class Rehearsal:
 
         It holds the lock meanwhile, so that no other rehearsal touches the files that it writes.
         """
-        self._say("making a savepoint of the job, which rests for a moment")
+        self._say("making a savepoint, which pauses the job for a moment")
         place = self._place
         words = [str(each) for each in (place.own_config, place.savepoint, place.ends)]
         command = python_command("kafka_pipeline.admin.rehearsal.saving", *words)

@@ -68,7 +68,7 @@ async function act(action, asked) {
 async function lookFirst(action, asked) {
   number += 1;
   const mine = number;
-  open(`${WORDS[action]}?`, "Looking what that would do…");
+  open(`${WORDS[action]}?`, "Checking what that would do…");
   const found = await ask(`api/actions/${action}`, { ...asked, dry_run: true });
   return mine === number && dialog.open ? found : null;
 }

@@ -17,7 +17,7 @@ const KINDS = {
 };
 
 export function historyPage(main) {
-  const inRate = new Chart("Records taken in, per second", brief);
+  const inRate = new Chart("Records read, per second", brief);
   const inLag = new Chart("Lag in records", brief);
   const charts = el("div", { class: "charts", "data-own": true }, inRate.element, inLag.element);
   let timer = null;
@@ -43,7 +43,7 @@ export function historyPage(main) {
       show(main,
         el("h2", null, "History"),
         charts,
-        table("What has happened, the latest first", COLUMNS, data.events, "Nothing has happened yet."));
+        table("Events, the latest first", COLUMNS, data.events, "Nothing has happened yet."));
       if (timer === null) {
         timer = 0;
         update();

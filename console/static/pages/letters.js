@@ -70,7 +70,7 @@ export function lettersPage(main) {
       el("div", { class: "actions" },
         data.waiting ? actionButton(`Redrive ${count(data.waiting)}`, "redrive", chosen()) : null,
         data.waiting ? actionButton(`Purge ${count(data.waiting)}`, "purge", chosen()) : null,
-        data.waiting ? el("span", { class: "quiet" }, "All that match the filter and were not dealt with.") : null),
+        data.waiting ? el("span", { class: "quiet" }, "All that match the filter and were not redriven or purged.") : null),
       table("Dead letters, the newest records first", LETTERS, data.letters, data.matching ? "" : "There is nothing to show."),
       el("p", { class: "quiet" }, more > 0 ? `${count(more)} more match.` : ""));
   }

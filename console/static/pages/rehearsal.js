@@ -84,7 +84,7 @@ export function rehearsalPage(main) {
   };
 }
 
-const nothing = () => el("p", { class: "quiet" }, "No new version of this job was rehearsed, or what was found is discarded. ",
+const nothing = () => el("p", { class: "quiet" }, "No new version of this job was rehearsed, or the results were discarded. ",
   el("code", null, "pipeline rehearse CONFIG PIPELINE"), " runs one in shadow next to the job, and compares the results.");
 
 const title = (side, report) => (side === "new" ? "The new version" : report ? `Version ${report.old_version}, which the job runs` : "The version that the job runs");
@@ -100,10 +100,10 @@ function facts(its) {
     ["Began", `${moment(its.began_at_ms)}, by ${its.by}`],
     [end[0], end[1] === null ? UNKNOWN : moment(end[1])],
     ["Compared: what comes of records before", report?.compared_until_ms ? moment(report.compared_until_ms) : "nothing yet"],
-    ["Pace of the old version", pace(report?.figures.old)],
-    ["Pace of the new version", pace(report?.figures.new)],
+    ["Speed of the old version", pace(report?.figures.old)],
+    ["Speed of the new version", pace(report?.figures.new)],
     ["New version until it had caught up", caughtUp ? `${pace(caughtUp)}, ${duration(caughtUp.seconds * 1000)}` : UNKNOWN],
-    ["The job rested for", duration(report?.rested_ms)],
+    ["The job was paused for", duration(report?.rested_ms)],
   ];
   return el("dl", { class: "facts" }, lines.map(([term, value]) => el("div", null, el("dt", null, term), el("dd", null, value))));
 }

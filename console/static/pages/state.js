@@ -77,7 +77,7 @@ export function statePage(main) {
       stores.length ? lookup : null,
       result,
       el("section", { class: "card" }, el("h3", null, "Stores"),
-        table("Stores, and who has their partitions", STORES, stores, "No task that runs has a store.")));
+        table("Stores, and who has their partitions", STORES, stores, "No running task has a store.")));
   }
 
   function draw(...content) {

@@ -170,7 +170,7 @@ def test_an_answer_to_a_question_that_was_closed_does_not_change_the_next_one(
         sign_in(page)
         page.route("**/api/actions/pause", hold)
         page.get_by_role("button", name="Pause all").click()
-        expect(page.locator("#act")).to_contain_text("Looking what that would do")
+        expect(page.locator("#act")).to_contain_text("Checking what that would do")
         page.keyboard.press("Escape")
         page.get_by_role("button", name="Restart all").click()
         ask = page.get_by_role("dialog", name="Restart?")

@@ -465,7 +465,7 @@ def test_charts_show_a_line_for_each_processor(chromium: Browser, address: str) 
     with open_page(chromium, f"{address}#/history", 390) as page:
         plots = page.locator(".plot")
         expect(plots.first).to_have_attribute(
-            "aria-label", "Records taken in, per second: Audit, Cities, Clean, Price"
+            "aria-label", "Records read, per second: Audit, Cities, Clean, Price"
         )
         expect(plots.locator("canvas")).to_have_count(2)
         page.locator("#nav a", has_text="Tasks").click()
