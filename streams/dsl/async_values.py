@@ -19,7 +19,7 @@ AsyncFunction = Callable[[Any], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class AsyncSettings:
-    """How calls go on side by side; the defaults are those of `AsyncProcessor`."""
+    """How calls run at the same time; the defaults are those of `AsyncProcessor`."""
 
     max_in_flight: int = AsyncProcessor.max_in_flight
     timeout_ms: Milliseconds = AsyncProcessor.timeout_ms
