@@ -294,6 +294,7 @@ class PartitionReader:
                 for p, at in positions.items()
             ]
         )
+        self._consumer.find_leaders({topic for topic, _ in positions})
         while waiting:
             if time.monotonic() > deadline_s:
                 topic, number = min(waiting)

@@ -137,7 +137,11 @@ class ManagedConsumer:
         for watch in filter(None, (self._stall_watch, self._unheard_watch)):
             watch.begin(time.monotonic())
             self._unheard.update(positions)
-        for topic in {topic for topic, _ in positions} - self._topics:
+        self.find_leaders({topic for topic, _ in positions})
+
+    def find_leaders(self, topics: set[str]) -> None:
+        """Look the leaders of topics up that are assigned, unless that was done already."""
+        for topic in topics - self._topics:
             self._topics.add(topic)
             # librdkafka looks up the leaders of new topics once a second. This call starts the
             # search at once, and it continues after the call has ended.

@@ -13,8 +13,8 @@ from pathlib import Path
 import structlog
 from rocksdict import Options, Rdict
 
+from kafka_pipeline.common.boot import boot_id
 from kafka_pipeline.common.errors import EngineError
-from kafka_pipeline.common.process.boot import boot_id
 
 _BOOT = "BOOT"
 """The file with the id of the boot under which the store was last opened."""
