@@ -56,8 +56,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-# In this module, `bytes` is a serde.
-Data = builtins.bytes
+Data = builtins.bytes  # in this module, `bytes` is a serde
 
 _STOPPED = "the function raised StopIteration"
 

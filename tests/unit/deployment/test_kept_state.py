@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -97,7 +96,6 @@ class Spark:
 
 def planned(
     monkeypatch: pytest.MonkeyPatch,
-    folder: Path,
     before: str | None,
     after: str,
     kept: Mapping[str, Sequence[str | None]],
@@ -107,8 +105,8 @@ def planned(
     lose: Collection[str] = (),
 ) -> Plan:
     """Return the plan; Kafka has all topics of what ran, these contents, and other topics."""
-    former = None if before is None else in_kafka(before, INPUTS, folder)
-    later = in_kafka(after, INPUTS, folder)
+    former = None if before is None else in_kafka(before, INPUTS)
+    later = in_kafka(after, INPUTS)
     topics = [spec.name for spec in former.data_topics(1)] if former else []
     kafka = Kafka({**INPUTS, **dict.fromkeys([*topics, *others], 2)}, kept)
     monkeypatch.setattr(kept_state, "read_from", kafka.read)
@@ -138,10 +136,10 @@ SHAPE = "state_topic_P_shape_job"
 
 @pytest.mark.parametrize("kept", [[content()], [None, content()], [None, None]])
 def test_query_that_stays_the_same_is_kept_without_spark(
-    kept: list[str | None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    kept: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     after = grouped("key", more=", max_process_time_ms: 7")
-    found = planned(monkeypatch, tmp_path, grouped("key"), after, {SHAPE: kept}, Spark())
+    found = planned(monkeypatch, grouped("key"), after, {SHAPE: kept}, Spark())
     assert effects(found) == dict.fromkeys(("groups", "shape"), StateEffect.KEPT)
     assert {store.reason for store in found.stores} == {""}
 
@@ -243,16 +241,11 @@ def test_query_that_stays_the_same_is_kept_without_spark(
     ],
 )
 def test_changed_query_is_compared_with_what_all_tasks_have_kept(
-    kept: list[str],
-    now: Answer,
-    effect: str,
-    reason: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    kept: list[str], now: Answer, effect: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spark = Spark(now)
     after = grouped("key", "sum(value) AS value")
-    found = planned(monkeypatch, tmp_path, grouped("key"), after, {SHAPE: kept}, spark)
+    found = planned(monkeypatch, grouped("key"), after, {SHAPE: kept}, spark)
     assert spark.asked == 1
     assert {str(store.effect) for store in found.stores} == {effect}
     assert all(reason in store.reason for store in found.stores)
@@ -274,26 +267,22 @@ CHANGED_GROUPS = [
 
 @pytest.mark.parametrize(("groups", "kept", "changed"), CHANGED_GROUPS)
 def test_what_the_file_shows_to_be_impossible_needs_no_spark(
-    groups: str, kept: str, changed: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    groups: str, kept: str, changed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = planned(
-        monkeypatch, tmp_path, grouped("offset"), grouped(groups), {SHAPE: [kept]}, Spark()
-    )
+    found = planned(monkeypatch, grouped("offset"), grouped(groups), {SHAPE: [kept]}, Spark())
     assert [*found.impossible] == ["P"]
     with pytest.raises(ConfigError, match=changed) as error:
         require_usable_state(found)
     assert "pipeline apply --lose P" in str(error.value)
 
 
-def test_another_grace_period_of_a_query_is_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_another_grace_period_of_a_query_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = (
         grouped(f"key, {WINDOW}", more=f", emit: on_close, grace: {grace}")
         for grace in ("10 min", "1 min")
     )
     kept = {SHAPE: [content(window=HOUR)]}
-    found = planned(monkeypatch, tmp_path, before, after, kept, Spark())
+    found = planned(monkeypatch, before, after, kept, Spark())
     assert effects(found) == {
         "windows": StateEffect.CONVERTED,
         "windows-times": StateEffect.KEPT,
@@ -312,29 +301,29 @@ def test_another_grace_period_of_a_query_is_said(
     ],
 )
 def test_state_of_a_function_with_other_groups_is_impossible(
-    group_by: str, kept: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    group_by: str, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     after = grouped_frame(group_by)
-    found = planned(monkeypatch, tmp_path, None, after, {SHAPE: [kept]}, Spark())
+    found = planned(monkeypatch, None, after, {SHAPE: [kept]}, Spark())
     assert [*found.impossible] == ["P"]
 
 
 def test_windows_of_a_function_begin_at_any_of_their_starts(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept = content(window=[HOUR_US, HOUR_US, 5 * HOUR_US])
     spark = Spark(Answer(kept))
     after = grouped_frame("{key: true, window: 1 h}")
-    found = planned(monkeypatch, tmp_path, None, after, {SHAPE: [kept]}, spark)
+    found = planned(monkeypatch, None, after, {SHAPE: [kept]}, spark)
     assert found.impossible == {}
     assert spark.asked == 1
 
 
 def test_code_of_a_function_that_stays_the_same_is_not_compared(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text = grouped_frame("{key: true}")
-    found = planned(monkeypatch, tmp_path, text, text, {SHAPE: [content()]}, Spark())
+    found = planned(monkeypatch, text, text, {SHAPE: [content()]}, Spark())
     assert {store.effect for store in found.stores} == {StateEffect.KEPT}
     assert {store.reason for store in found.stores} == {
         "if tests.user_code.grouped_frames:totals keeps the same"
@@ -342,45 +331,41 @@ def test_code_of_a_function_that_stays_the_same_is_not_compared(
 
 
 def test_state_of_another_spark_is_unchecked_if_the_query_stays_the_same(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its tasks run on; this host may not have the Spark of the TaskManagers."""
     text, kept = grouped("key"), content(spark="3.5")
-    found = planned(monkeypatch, tmp_path, text, text, {SHAPE: [kept]}, Spark())
+    found = planned(monkeypatch, text, text, {SHAPE: [kept]}, Spark())
     assert {store.effect for store in found.stores} == {StateEffect.UNCHECKED}
     assert "it was kept by Spark 3.5, and here is Spark" in found.stores[0].reason
     require_usable_state(found)
 
 
-def test_state_of_a_processor_that_was_gone_is_compared(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_state_of_a_processor_that_was_gone_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     others = ["state_topic_P_groups_job"]
     kept = {SHAPE: [content()]}
     spark = Spark(Answer(content()), Answer(content(groups=["int"])))
-    found = planned(monkeypatch, tmp_path, None, grouped("key"), kept, spark, others=others)
+    found = planned(monkeypatch, None, grouped("key"), kept, spark, others=others)
     assert set(effects(found).values()) == {StateEffect.FOUND}
-    found = planned(monkeypatch, tmp_path, None, grouped("key"), kept, spark, others=others)
+    found = planned(monkeypatch, None, grouped("key"), kept, spark, others=others)
     assert set(effects(found).values()) == {StateEffect.IMPOSSIBLE}
 
 
 def test_state_of_a_renamed_query_is_read_under_its_former_id(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     after = grouped("key").replace("id: P", "id: Q, was: P")
-    found = planned(monkeypatch, tmp_path, grouped("key"), after, {SHAPE: [content()]}, Spark())
+    found = planned(monkeypatch, grouped("key"), after, {SHAPE: [content()]}, Spark())
     assert set(effects(found).values()) == {StateEffect.KEPT}
     after = after.replace("GROUP BY key", f"GROUP BY key, {WINDOW}")
-    found = planned(monkeypatch, tmp_path, grouped("key"), after, {SHAPE: [content()]}, Spark())
+    found = planned(monkeypatch, grouped("key"), after, {SHAPE: [content()]}, Spark())
     assert [*found.impossible] == ["Q"]
 
 
-def test_spark_is_asked_once_about_the_same_query(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_spark_is_asked_once_about_the_same_query(monkeypatch: pytest.MonkeyPatch) -> None:
     spark = Spark(Answer(content()))
     contents = KeptContents(CONFIG, spark.ask)
-    spec = in_kafka(grouped("key"), INPUTS, tmp_path).processor("P").spec
+    spec = in_kafka(grouped("key"), INPUTS).processor("P").spec
     for _ in range(2):
         contents.compare({"P": (None, spec, [content()])})
     assert spark.asked == 1
@@ -410,7 +395,7 @@ JOIN_CONTENT = json.dumps({"left": ["key string"], "right": ["key string"], "kee
     ],
 )
 def test_rows_of_a_join_are_not_those_of_its_other_side(
-    inputs: str, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    inputs: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The columns that both sides keep are the same."""
     before = joined().replace("a_topic,", "a_topic, d: d_topic,")
@@ -418,21 +403,19 @@ def test_rows_of_a_join_are_not_those_of_its_other_side(
     names = inputs.split()
     after = after.replace("from: [a, b]", f"from: [{names[0]}, {names[-2]}]")
     spark = Spark(Answer(JOIN_CONTENT))
-    found = planned(monkeypatch, tmp_path, before, after, {SHAPE: [JOIN_CONTENT]}, spark)
+    found = planned(monkeypatch, before, after, {SHAPE: [JOIN_CONTENT]}, spark)
     effect = StateEffect.IMPOSSIBLE if reason else StateEffect.KEPT
     assert set(effects(found).values()) == {effect}
     assert all(reason in store.reason for store in found.stores)
 
 
-def test_join_is_compared_by_its_columns_and_its_kind(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_join_is_compared_by_its_columns_and_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = {SHAPE: [JOIN_CONTENT]}
     more = json.dumps({"left": ["key string", "n int"], "right": ["key string"], "keeps": []})
-    same = planned(monkeypatch, tmp_path, joined(), joined(grace="5 s"), kept, Spark())
+    same = planned(monkeypatch, joined(), joined(grace="5 s"), kept, Spark())
     assert set(effects(same).values()) == {StateEffect.KEPT}
     outer = joined("LEFT ", "5 s")
-    kind = planned(monkeypatch, tmp_path, joined(), outer, kept, Spark())
+    kind = planned(monkeypatch, joined(), outer, kept, Spark())
     assert "the kind of the join (INNER, LEFT, RIGHT, FULL, SEMI or ANTI)" in kind.impossible["P"]
     wider = [
         json.dumps({"left": ["key string", f"n decimal({size},2)"], "right": [], "keeps": []})
@@ -443,17 +426,15 @@ def test_join_is_compared_by_its_columns_and_its_kind(
         (wider[1], wider[0], StateEffect.CONVERTED),
         (wider[0], wider[1], StateEffect.IMPOSSIBLE),
     ):
-        found = planned(
-            monkeypatch, tmp_path, joined(), other, {SHAPE: [kept_for]}, Spark(Answer(now))
-        )
+        found = planned(monkeypatch, joined(), other, {SHAPE: [kept_for]}, Spark(Answer(now)))
         assert {*effects(found).values()} == {effect}
-    columns = planned(monkeypatch, tmp_path, joined(), other, kept, Spark(Answer(more)))
+    columns = planned(monkeypatch, joined(), other, kept, Spark(Answer(more)))
     assert (
         "of a, it has the columns key string, and now key string, n int"
         in (columns.impossible["P"])
     )
     groups = {SHAPE: [content()]}
-    was_grouped = planned(monkeypatch, tmp_path, grouped("key"), joined(), groups, Spark())
+    was_grouped = planned(monkeypatch, grouped("key"), joined(), groups, Spark())
     assert "it was kept for groups, and not for a join" in was_grouped.impossible["P"]
 
 
@@ -461,11 +442,11 @@ def test_join_is_compared_by_its_columns_and_its_kind(
 
 
 def test_state_that_is_given_up_is_lost_with_what_is_on_its_way(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     after = grouped(f"value, {WINDOW}")
     kept = {SHAPE: [content(route=BETWEEN)]}
-    found = planned(monkeypatch, tmp_path, grouped("value"), after, kept, Spark(), lose=["P"])
+    found = planned(monkeypatch, grouped("value"), after, kept, Spark(), lose=["P"])
     assert found.impossible == {}
     assert effects(found) == {
         "windows": StateEffect.NEW,
@@ -477,12 +458,10 @@ def test_state_that_is_given_up_is_lost_with_what_is_on_its_way(
     assert {processor for processor, _ in found.lost.stores} == {"P"}
 
 
-def test_tables_of_a_query_are_not_lost_with_its_groups(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_tables_of_a_query_are_not_lost_with_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     text = with_table(LATEST, " GROUP BY i.key")
     kept = {SHAPE: [content(window=HOUR)]}
-    found = planned(monkeypatch, tmp_path, text, text, kept, Spark(), lose=["P"])
+    found = planned(monkeypatch, text, text, kept, Spark(), lose=["P"])
     assert effects(found) == {
         "table-t": StateEffect.KEPT,
         "groups": StateEffect.LOST,
@@ -491,15 +470,15 @@ def test_tables_of_a_query_are_not_lost_with_its_groups(
 
 
 def test_what_is_kept_of_the_keys_of_change_events_stays_with_their_table(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text = with_table('{topic: b, schema: "x INT"}', " GROUP BY i.key")
     text = text.replace("b: b_topic", "b: {topic: b_topic, format: debezium}")
     text = text.replace("from: [a]", 'format: json, schema: "value INT", from: [a]')
     kept = {SHAPE: [content(window=HOUR)]}
-    refused = planned(monkeypatch, tmp_path, text, text, kept, Spark())
+    refused = planned(monkeypatch, text, text, kept, Spark())
     assert effects(refused)["changes-t"] is StateEffect.KEPT
-    found = planned(monkeypatch, tmp_path, text, text, kept, Spark(), lose=["P"])
+    found = planned(monkeypatch, text, text, kept, Spark(), lose=["P"])
     assert effects(found) == {
         "table-t": StateEffect.KEPT,
         "changes-t": StateEffect.KEPT,
@@ -509,10 +488,10 @@ def test_what_is_kept_of_the_keys_of_change_events_stays_with_their_table(
 
 
 @pytest.mark.parametrize("id_", ["p", "Q", "X"])
-def test_processor_without_state_cannot_lose_it(id_: str, tmp_path: Path) -> None:
+def test_processor_without_state_cannot_lose_it(id_: str) -> None:
     text = grouped("key") + "\n- {id: Q, type: forward, from: [a], to: [c]}"
     with pytest.raises(ConfigError, match=f'no processor "{id_}" with state'):
-        processors_with_state(in_kafka(text, INPUTS, tmp_path), [id_])
+        processors_with_state(in_kafka(text, INPUTS), [id_])
 
 
 # --- tables ---
@@ -541,43 +520,39 @@ KEPT_HISTORY = "state_topic_P_table-t-history_job"
     ],
 )
 def test_table_that_was_kept_in_another_way_is_impossible(
-    before: str, after: str, problem: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    before: str, after: str, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = planned(monkeypatch, tmp_path, with_table(before), with_table(after), {}, Spark())
+    found = planned(monkeypatch, with_table(before), with_table(after), {}, Spark())
     assert problem in found.impossible["P"]
-    lost = planned(
-        monkeypatch, tmp_path, with_table(before), with_table(after), {}, Spark(), lose=["P"]
-    )
+    lost = planned(monkeypatch, with_table(before), with_table(after), {}, Spark(), lose=["P"])
     assert lost.impossible == {}
     assert {store.effect for store in lost.stores} == {StateEffect.LOST, StateEffect.LEFT}
 
 
 def test_table_of_a_renamed_query_is_looked_at_under_its_former_id(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     after = with_table(HISTORY).replace("id: P", "id: Q, was: P")
-    found = planned(monkeypatch, tmp_path, with_table(LATEST), after, {}, Spark())
+    found = planned(monkeypatch, with_table(LATEST), after, {}, Spark())
     assert "was kept without a history" in found.impossible["Q"]
 
 
-def test_table_that_follows_another_topic_says_what_stays(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_table_that_follows_another_topic_says_what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     before = with_table(LATEST).replace("a_topic,", "a_topic, d: d_topic,")
     after = before.replace("topic: b}", "topic: d}")
     for text, reason in ((after, "rows that came from b_topic stay"), (before, "")):
-        (store,) = planned(monkeypatch, tmp_path, before, text, {}, Spark()).stores
+        (store,) = planned(monkeypatch, before, text, {}, Spark()).stores
         assert (store.effect, store.reason) == (StateEffect.KEPT, reason)
 
 
 def test_table_of_the_processor_in_front_of_groups_is_looked_at_too(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text = with_table(HISTORY, " GROUP BY i.value")
     others = ["state_topic_P-rows_table-t_job"]
-    found = planned(monkeypatch, tmp_path, None, text, {}, Spark(), others=others)
+    found = planned(monkeypatch, None, text, {}, Spark(), others=others)
     assert [*found.impossible] == ["P-rows"]
-    found = planned(monkeypatch, tmp_path, None, text, {}, Spark(), others=[KEPT])
+    found = planned(monkeypatch, None, text, {}, Spark(), others=[KEPT])
     assert found.impossible == {}
 
 
@@ -592,8 +567,8 @@ def test_table_of_the_processor_in_front_of_groups_is_looked_at_too(
     ],
 )
 def test_table_that_was_kept_in_the_same_way_or_not_at_all_is_fine(
-    table: str, kept: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    table: str, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for others in ([kept], []):
-        found = planned(monkeypatch, tmp_path, None, with_table(table), {}, Spark(), others=others)
+        found = planned(monkeypatch, None, with_table(table), {}, Spark(), others=others)
         assert found.impossible == {}

@@ -95,9 +95,7 @@ def test_a_topic_with_fewer_partitions_than_the_parallelism_makes_fewer_tasks() 
 
 
 @pytest.mark.parametrize("type_", ["forward", "sum"])
-def test_the_last_tasks_do_not_read_the_topics_that_have_no_partition_for_them(
-    type_: str,
-) -> None:
+def test_the_last_tasks_do_not_read_the_topics_that_have_no_partition_for_them(type_: str) -> None:
     loaded = in_kafka(SOURCES + "- " + TAKES_BOTH % type_, {"a_topic": 1, "b_topic": 3})
     assert reads(loaded) == {
         "P_0": ("a_topic", "b_topic"),
@@ -244,9 +242,7 @@ def test_a_changed_parallelism_is_named_with_the_former_number() -> None:
         {"P_Q_job": 2, "P_dead_letter_job": 4},
     ],
 )
-def test_other_counts_do_not_say_that_parallelism_was_changed(
-    counts: Mapping[str, int],
-) -> None:
+def test_other_counts_do_not_say_that_parallelism_was_changed(counts: Mapping[str, int]) -> None:
     check_parallel(CHAINED, counts)
 
 
@@ -282,9 +278,7 @@ def test_an_internal_topic_has_as_many_partitions_as_the_largest_topic_that_lead
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3])
-def test_an_internal_topic_keeps_the_partitions_that_the_builder_gives_it(
-    partitions: int,
-) -> None:
+def test_an_internal_topic_keeps_the_partitions_that_the_builder_gives_it(partitions: int) -> None:
     loaded = in_kafka(CHAIN % f", partitions: {partitions}", {"a_topic": 5})
     assert loaded.task_count(loaded.processor("W-Split")) == 5
     assert loaded.task_count(loaded.processor("W-Count")) == partitions
@@ -430,9 +424,7 @@ def test_internal_topics_with_new_names_have_the_number_of_the_former_ones() -> 
     ],
 )
 def test_new_partitions_are_taken_up_unless_keys_matter(
-    processor: str,
-    count: int,
-    is_taken_up: bool,
+    processor: str, count: int, is_taken_up: bool
 ) -> None:
     text = SOURCES + processor
     before = in_kafka(text, {"a_topic": 1, "b_topic": 1})

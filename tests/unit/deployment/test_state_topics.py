@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -22,10 +21,8 @@ class FakeKafka(FakeAdmin):
         return dict(self._counts)
 
 
-def check_state(
-    text: str, counts: Mapping[str, int], folder: Path, former: Pipeline | None = None
-) -> None:
-    loaded = in_kafka(text, counts, folder)
+def check_state(text: str, counts: Mapping[str, int], former: Pipeline | None = None) -> None:
+    loaded = in_kafka(text, counts)
     kafka = cast(Admin, FakeKafka(counts))
     check_state_topics(loaded, kafka)
     check_moved_state(loaded, kafka, former)
@@ -34,9 +31,9 @@ def check_state(
 COUNTS_A = SOURCES + "- {id: P, type: count, from: [a], to: [c]}"
 
 
-def test_input_that_has_grown_is_named_and_the_state_is_to_be_kept(tmp_path: Path) -> None:
+def test_input_that_has_grown_is_named_and_the_state_is_to_be_kept() -> None:
     with pytest.raises(ConfigError) as error:
-        check_state(COUNTS_A, {"a_topic": 4, "state_topic_P_job": 2}, tmp_path)
+        check_state(COUNTS_A, {"a_topic": 4, "state_topic_P_job": 2})
     message = str(error.value)
     assert 'the input a_topic of "P" has 4 partitions, and had 2' in message
     assert "Keep the topic state_topic_P_job" in message
@@ -44,16 +41,14 @@ def test_input_that_has_grown_is_named_and_the_state_is_to_be_kept(tmp_path: Pat
 
 
 @pytest.mark.parametrize("counts", [{"a_topic": 4, "state_topic_P_job": 4}, {"a_topic": 4}, {}])
-def test_state_that_fits_its_input_or_is_new_is_fine(
-    counts: Mapping[str, int], tmp_path: Path
-) -> None:
-    check_state(COUNTS_A, counts, tmp_path)
+def test_state_that_fits_its_input_or_is_new_is_fine(counts: Mapping[str, int]) -> None:
+    check_state(COUNTS_A, counts)
 
 
-def test_input_that_is_no_topic_of_the_user_is_not_blamed(tmp_path: Path) -> None:
+def test_input_that_is_no_topic_of_the_user_is_not_blamed() -> None:
     """Then `parallelism` has changed, and the arc does not fit either."""
     text = SOURCES + "- {id: F, type: sum, from: [a], to: [P]}\n- {id: P, type: count, to: [c]}"
-    check_state(text, {"a_topic": 4, "state_topic_P_job": 3}, tmp_path)
+    check_state(text, {"a_topic": 4, "state_topic_P_job": 3})
 
 
 ENRICHED = """
@@ -66,10 +61,10 @@ processors:
 INPUTS = {"a_topic": 2, "b_topic": 2, "d_topic": 2}
 
 
-def test_state_of_a_group_that_now_has_another_name_is_named_with_its_topic(tmp_path: Path) -> None:
+def test_state_of_a_group_that_now_has_another_name_is_named_with_its_topic() -> None:
     """In the group, the source of a_topic came first, and now the table does."""
     with pytest.raises(ConfigError) as error:
-        check_state(ENRICHED, {**INPUTS, "state_topic_W-Before_Found_job": 2}, tmp_path)
+        check_state(ENRICHED, {**INPUTS, "state_topic_W-Before_Found_job": 2})
     message = str(error.value)
     assert 'the store "Found" of "W" was in the group "Before"' in message
     assert 'would begin empty in the group "Found-source"' in message
@@ -87,15 +82,11 @@ def test_state_of_a_group_that_now_has_another_name_is_named_with_its_topic(tmp_
         {"state_topic_W-Before_Found_other": 2},
     ],
 )
-def test_state_in_its_place_and_that_of_others_is_fine(
-    state: Mapping[str, int], tmp_path: Path
-) -> None:
-    check_state(ENRICHED, {**INPUTS, **state}, tmp_path)
+def test_state_in_its_place_and_that_of_others_is_fine(state: Mapping[str, int]) -> None:
+    check_state(ENRICHED, {**INPUTS, **state})
 
 
-def test_state_of_a_store_that_goes_is_not_taken_for_that_of_one_whose_name_is_its_end(
-    tmp_path: Path,
-) -> None:
+def test_state_of_a_store_that_goes_is_not_taken_for_that_of_one_whose_name_is_its_end() -> None:
     counted = """
     - id: W
       type: topology
@@ -103,9 +94,9 @@ def test_state_of_a_store_that_goes_is_not_taken_for_that_of_one_whose_name_is_i
       config: {lines: a_topic, words: c_topic, store: STORE}
     """
     kafka = {"a_topic": 2, "state_topic_W-ByWord_All_Words_job": 2}
-    former = in_kafka(counted.replace("STORE", "All_Words"), kafka, tmp_path)
+    former = in_kafka(counted.replace("STORE", "All_Words"), kafka)
     wanted = counted.replace("STORE", "Words")
-    check_state(wanted, kafka, tmp_path, former)
+    check_state(wanted, kafka, former)
     moved = {**kafka, "state_topic_W-Before_Words_job": 2}
     with pytest.raises(ConfigError, match='was in the group "Before"'):
-        check_state(wanted, moved, tmp_path, former)
+        check_state(wanted, moved, former)

@@ -66,9 +66,7 @@ def watched() -> Watched:
 
 
 @pytest.mark.parametrize("way", ["read", "report"])
-def test_partitions_that_tasks_without_state_take_up_are_no_finding(
-    way: OnNewPartitions,
-) -> None:
+def test_partitions_that_tasks_without_state_take_up_are_no_finding(way: OnNewPartitions) -> None:
     watched = Watched(
         load(COUNTS, CONFIG), {"clicks": 2, "views": 1}, replace(CONFIG, on_new_partitions=way)
     )

@@ -77,9 +77,7 @@ def test_a_group_with_another_name_goes_on_where_the_only_reader_of_its_source_w
     assert [*plan.sources()] == [("Shop-Names", "in", "Shop")]
 
 
-def test_a_query_is_rebuilt_with_the_processor_in_front_of_its_groups(
-    config: Config,
-) -> None:
+def test_a_query_is_rebuilt_with_the_processor_in_front_of_its_groups(config: Config) -> None:
     """Whether its records have met in a topic before does not matter."""
     whole, grouped = (load(text, config) for text in (GROUPS, NAMED_GROUPS))
     found = RebuildPlan(whole, grouped, "Q")
@@ -90,9 +88,7 @@ def test_a_query_is_rebuilt_with_the_processor_in_front_of_its_groups(
     assert [*back.sources()] == [("Q", "in", "Q-rows")]
 
 
-def test_times_of_steps_behind_other_processors_are_those_of_the_job(
-    config: Config,
-) -> None:
+def test_times_of_steps_behind_other_processors_are_those_of_the_job(config: Config) -> None:
     text = '- {id: Shop, type: topology, builder: "tests.user_code.rebuilt:names_in_windows"}'
     windows, names = (load(each, config) for each in (text, NAMES))
     found = RebuildPlan(windows, windows, "Shop")

@@ -9,10 +9,10 @@ import pytest
 from kafka_pipeline import serdes
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.testing import TopologyTestDriver
+from tests.small_config import SMALL_CONFIG
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row
 from tests.unit.streams.sql.join_pipeline import ON, WITHIN, pipeline
-from tests.unit.streams.sql.test_keyed_joins import CONFIG
 
 pytestmark = pytest.mark.integration
 
@@ -183,7 +183,7 @@ def test_each_input_may_have_columns_of_its_own(shared: OpenedOnce, read: str) -
 @pytest.mark.long
 def test_tables_are_looked_up_below_and_above_the_join(tmp_path: Path) -> None:
     """Those that Spark reads, and those of topics if all tasks have them as a whole."""
-    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "config.yaml").write_text(SMALL_CONFIG)
     (tmp_path / "cities.csv").write_text("a,Ulm\n")
     query = (
         "SELECT o.key, c.city, r.rate * o.n AS n FROM orders o JOIN cities c ON o.key = c.code "

@@ -19,9 +19,9 @@ from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.sql.query_stages import cut_query
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.testing import TopologyTestDriver
+from tests.small_config import SMALL_CONFIG
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce
-from tests.unit.streams.sql.test_stages import CONFIG
 
 pytestmark = pytest.mark.integration
 
@@ -62,7 +62,7 @@ def random_value(chance: random.Random) -> dict[str, Any]:
 
 
 def results(folder: Path, query: str, rows: list[tuple[str, dict[str, Any]]]) -> list[Any]:
-    (folder / "config.yaml").write_text(CONFIG, "utf-8")
+    (folder / "config.yaml").write_text(SMALL_CONFIG, "utf-8")
     (folder / "pipeline.yaml").write_text(pipeline(query), "utf-8")
     with TopologyTestDriver.of_pipeline(folder / "config.yaml", folder / "pipeline.yaml") as driver:
         given = {
@@ -238,7 +238,7 @@ def test_windows_over_a_join(name: str, tmp_path: Path, seeds: list[int]) -> Non
         (chance.choice("ab"), chance.choice("xyz"), minute, random_value(chance))
         for minute in range(60, 120)
     ]
-    (tmp_path / "config.yaml").write_text(CONFIG, "utf-8")
+    (tmp_path / "config.yaml").write_text(SMALL_CONFIG, "utf-8")
     text = pipeline(query).replace("ttl: none", "grace: 1 h")
     (tmp_path / "pipeline.yaml").write_text(text, "utf-8")
     with TopologyTestDriver.of_pipeline(
