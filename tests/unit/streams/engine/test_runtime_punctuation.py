@@ -173,10 +173,11 @@ def test_records_do_not_call_what_is_due_by_the_wall_clock() -> None:
 
 def test_a_start_aligns_calls_by_the_wall_clock() -> None:
     fired: list[int] = []
-    task = Tasks(
-        chain(calling(lambda context, _: context.schedule(60, WALL_CLOCK, fired.append, 0))),
-        DEFAULT,
-    )
+
+    def schedule(context: ProcessorContext, record: Record) -> None:
+        context.schedule(60, WALL_CLOCK, fired.append, 0)
+
+    task = Tasks(chain(calling(schedule)), DEFAULT)
     task.clock.now_ms = 70
     values(task, 1)
     for now_ms in (119, 120, 190, 239, 240):
