@@ -60,6 +60,11 @@ def test_task_manager_has_the_time_to_commit_and_workers_that_live_as_long(tmp_p
     assert found["OOMPolicy"] == "continue"
 
 
+def test_task_manager_may_have_the_threads_of_many_tasks() -> None:
+    tasks, brokers = 1000, 9
+    assert int(service(FILES[0])["TasksMax"]) > 90 + tasks * (3 + brokers)
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_knows_all_settings_of_the_units(tmp_path: Path) -> None:
     commands = f"{command_path('pipeline').parent}/"  # elsewhere on this machine
