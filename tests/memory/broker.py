@@ -131,10 +131,15 @@ class Broker:
         return logs[number]
 
     def write(
-        self, partition: Partition, key: bytes | None, value: bytes | None, timestamp: int
+        self,
+        partition: Partition,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: KafkaHeaders = None,
     ) -> int:
         """Write a record outside of transactions; return its offset."""
-        return self._append(partition, key, value, timestamp, None, None)
+        return self._append(partition, key, value, timestamp, headers, None)
 
     # Groups
 

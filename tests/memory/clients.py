@@ -11,6 +11,7 @@ from kafka_pipeline.common.topics import ExistingTopic, TopicLimits
 from tests.memory.broker import CLUSTER_ID, Broker
 from tests.memory.faults import Faults
 from tests.memory.link import Link
+from tests.memory.partition_log import PartitionLog
 from tests.memory.producer import MemoryProducer
 from tests.memory.reader import MemoryReader
 
@@ -117,13 +118,22 @@ class MemoryPositions:
 
     def ends(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Return the end of each partition, open transactions included."""
-        self._link.travel()
-        return {partition: self._link.broker.log(partition).end for partition in partitions}
+        return {each: log.end for each, log in self._known(partitions).items()}
 
     def starts(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Return the offset of the oldest record of each partition."""
+        return {each: log.start for each, log in self._known(partitions).items()}
+
+    def _known(self, partitions: Collection[Partition]) -> dict[Partition, PartitionLog]:
+        """Return the partitions that there are: a rescale leaves fewer of them."""
         self._link.travel()
-        return {partition: self._link.broker.log(partition).start for partition in partitions}
+        topics = self._link.broker.topics
+        logs = {topic: topics[topic].partitions for topic, _ in partitions if topic in topics}
+        return {
+            (topic, number): logs[topic][number]
+            for topic, number in partitions
+            if topic in logs and number < len(logs[topic])
+        }
 
 
 class MemoryClients:

@@ -47,6 +47,10 @@ class Disk:
         folder.is_locked = True
         return DiskStore(folder, timestamp_of, segment_of)
 
+    def lose(self, name: str) -> None:
+        """Lose the folders in one of this name."""
+        self.folders = {at: found for at, found in self.folders.items() if name not in at.parts}
+
 
 class DiskStore(MemoryStore):
     """A store whose folder lacks the last few committed transactions.

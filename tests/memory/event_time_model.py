@@ -23,7 +23,10 @@ from tests.user_code.timed_windows import (
     Kept,
     Level,
     Plan,
+    comes_back,
 )
+
+FAR_MS = 10**15
 
 
 class Input(NamedTuple):
@@ -33,6 +36,11 @@ class Input(NamedTuple):
     id: int
     time_ms: int
     stays: bool
+
+    @property
+    def is_rejected(self) -> bool:
+        """Whether the time is none, before 1970, or far in the future."""
+        return not 0 <= self.time_ms < FAR_MS
 
     @property
     def value(self) -> bytes:
@@ -72,15 +80,15 @@ class Expected:
     most_split: int = 0
     """How many records are next to a session that may have closed by their own clock."""
     unsure: set[int] = field(default_factory=set)
-    is_idle: bool = False
-    """Whether records may be missing that came after their partition had been idle."""
+    may_miss: bool = False
+    """Whether records may be missing that event time did not wait for."""
 
     def comparable(self, results: Counter[Result]) -> Counter[Any]:
         """Return the parts of results that are certain: all of them, or single ids."""
         found: Counter[Any] = Counter()
         for result, count in results.items():
             key, *window = result.key.split(b"|")
-            if self.is_idle:
+            if self.may_miss:
                 found.update({(key, *window, each): count for each in result.ids})
             elif int(key) in self.unsure:
                 found.update({(key, each): count for each in result.ids})
@@ -94,10 +102,10 @@ def expected(
     inputs: Mapping[Partition, Sequence[Input]],
     end_ms: int,
     *,
-    is_idle: bool = False,
+    may_miss: bool = False,
 ) -> Expected:
     """Return the results once all sources are at `end_ms`, where their last records are."""
-    found = Expected(is_idle=is_idle)
+    found = Expected(may_miss=may_miss)
     streams = [_read(plan, topic, inputs) for topic in plan.topics]
     events = streams[0]
     if plan.join is not None:
@@ -120,13 +128,17 @@ def _read(plan: Plan, topic: str, inputs: Mapping[Partition, Sequence[Input]]) -
     for (of, _), records in inputs.items():
         if of != topic:
             continue
+        records = [each for each in records if not each.is_rejected]
         clocks = accumulate((each.time_ms for each in records), max)
         for each, clock in zip(records, clocks, strict=True):
             if each.stays or not plan.drops:
-                ids = (each.value,)
+                rounds = 1
+                if plan.feedback and comes_back(each.value):
+                    rounds, clock = 2, each.time_ms
                 for kept in plan.kept:
                     clock = _clock_after(kept, each.time_ms, clock)
-                events.append(Event(each.key + len(plan.hops), ids, each.time_ms, clock))
+                key = each.key + rounds * len(plan.hops)
+                events.append(Event(key, (each.value,), each.time_ms, clock))
     return events
 
 
@@ -203,7 +215,7 @@ def _windowed(
         return
     windows: defaultdict[tuple[int, int], list[Event]] = defaultdict(list)
     for each in events:
-        for start in level.windows.starts(each.time_ms):
+        for start in _starts(level, each.time_ms):
             if each.clock_ms < start + level.size_ms + level.grace_ms:
                 windows[each.key % level.keys, start].append(each)
             else:
@@ -212,6 +224,14 @@ def _windowed(
         end = start + level.size_ms
         if end + level.grace_ms <= end_ms:
             yield _together(key, members, (start, end))
+
+
+def _starts(level: Level, time: int) -> Iterator[int]:
+    """Yield the starts of the windows that a time is in; none begins before 1970."""
+    start = time - time % level.advance_ms
+    while start >= 0 and start + level.size_ms > time:
+        yield start
+        start -= level.advance_ms
 
 
 def _together(key: int, members: Sequence[Event], window: tuple[int, int]) -> Event:
@@ -227,7 +247,8 @@ def _sliding(level: Level, events: Iterable[Event], end_ms: int) -> Iterator[Eve
         by_key[each.key % level.keys].append(each)
     for key, members in by_key.items():
         times = {each.time_ms for each in members}
-        starts = {time - level.size_ms for time in times} | {time + 1 for time in times}
+        # All that would begin before 1970 are one.
+        starts = {max(time - level.size_ms, 0) for time in times} | {time + 1 for time in times}
         for start in starts:
             end = start + level.size_ms
             found = [each for each in members if start <= each.time_ms <= end]

@@ -21,6 +21,7 @@ from kafka_pipeline.streams.pipeline.partitions import with_counts
 from tests.memory.event_time_model import Input
 from tests.memory.faults import CALM, Weather
 from tests.user_code.timed_windows import (
+    BACK,
     FIRST_STEPS,
     HOLDING,
     KEPT,
@@ -36,7 +37,7 @@ from tests.user_code.timed_windows import (
 )
 
 MODULE = "tests.user_code.timed_windows"
-START_MS = 1_000_000_000
+_STARTS_MS = (1, 1_000_000_000, 1_000_000_000, 1_600_000_000_000)
 _UNITS_MS = (1, 10, 1000, 20_000)
 _MOST_PARTITIONS = 8
 _MOST_RECORDS = 40
@@ -45,10 +46,14 @@ _MOST_REPARTITIONS = 3
 _MANY_KEYS = 1_000_000
 _SPAN = 100
 _UNITS_PER_EPOCH = 2_000
+_LEAPS_MS = (0, 0, 3 * 86_400_000)
+"""How much later in time the next epoch is, in addition: longer than windows are looked up."""
 _ROWS_AWAY = 10_000
 """How much older or younger than the stream a table may be, in units."""
 _IRREGULAR = 0.04
 """How many partitions end early, or have no records."""
+_REJECTED_MS = (-1, -5_000, 10**17)
+"""Times of records that are rejected: none, before 1970, or far in the future."""
 _NEVER_MS = 10**9
 _NOTHING_KEPT = Kept((), 0, 0)
 _ID = "T"
@@ -73,6 +78,13 @@ class Drawn:
     end_ms: int
     """The time of the closing records."""
     weather: Weather
+    is_rescaled: bool
+    """Whether tasks get other numbers in between."""
+
+    @property
+    def may_miss(self) -> bool:
+        """Whether records may be late that event time did not wait for."""
+        return self.becomes_idle or self.plan.feedback
 
     @property
     def inputs(self) -> Records:
@@ -87,18 +99,24 @@ def draw(random: Random, *, becomes_idle: bool = False, looks_up: bool = False) 
     disorder = random.choice((0, 1, 5, 20)) * unit
     if looks_up:
         plan = Plan((), (), None, (), looks_up=True)
+    elif not becomes_idle and random.random() < 0.05:
+        plan = _plan_with_feedback(random, unit)
     else:
         plan = _idle_plan(random, unit) if becomes_idle else _plan(random, unit, disorder)
+    is_rescaled = not looks_up and random.random() < 0.25
+    if is_rescaled:
+        plan = plan.without_counts
     # What waits for rows of other tasks goes on once these are idle.
     waits = plan.table == "repartitioned" or any(each.waits for each in plan.kept)
     arrives = becomes_idle or (random.random() < 0.5 and not waits)
     if becomes_idle or looks_up or waits:
         idle_after_ms = random.choice((300, 1000))
-    elif arrives or plan.begins_with_windows:
-        # What is in windows of a partition that is idle would be late further on.
+    elif arrives or plan.begins_with_windows or plan.holds_one_of_two:
+        # What is held back of a source that is idle would be late further on.
         idle_after_ms = _NEVER_MS
     else:
         idle_after_ms = random.choice((300, 300, 3000, _NEVER_MS))
+    is_one_epoch = arrives or (waits and plan.holds_one_of_two)
     counts = {topic: random.randint(1, _MOST_PARTITIONS) for topic in plan.topics}
     rows_ms = 0
     if plan.table:
@@ -107,18 +125,23 @@ def draw(random: Random, *, becomes_idle: bool = False, looks_up: bool = False) 
     places = [(topic, number) for topic, count in counts.items() for number in range(count)]
     epochs = []
     first_id = 0
-    for number in range(1 if arrives else random.choice((1, 1, 2, 3))):
-        first_ms = START_MS + number * _UNITS_PER_EPOCH * unit
-        epoch = _epoch(random, places, unit, disorder, plan, first_ms, first_id)
+    start_ms, rejected = random.choice(_STARTS_MS), random.choice((0, 0, 0.2))
+    step_ms = _UNITS_PER_EPOCH * unit + random.choice(_LEAPS_MS)
+    for number in range(1 if is_one_epoch else random.choice((1, 1, 2, 3))):
+        first_ms = start_ms + number * step_ms
+        epoch = _epoch(
+            random, places, unit, disorder, plan, first_ms, first_id, is_first=not number
+        )
         rows = {
-            place: [each._replace(time_ms=each.time_ms + rows_ms) for each in records]
+            place: [each._replace(time_ms=max(each.time_ms + rows_ms, 1)) for each in records]
             for place, records in epoch.items()
             if place[0] == ROWS
         }
         first_id += sum(map(len, epoch.values()))
-        epochs.append({**epoch, **rows})
-    end_ms = START_MS + len(epochs) * _UNITS_PER_EPOCH * unit
-    return Drawn(plan, epochs, arrives, becomes_idle, idle_after_ms, end_ms, _weather(random))
+        epochs.append(_with_rejected(random, {**epoch, **rows}, rejected))
+    end_ms = start_ms + len(epochs) * step_ms
+    weather = _weather(random)
+    return Drawn(plan, epochs, arrives, becomes_idle, idle_after_ms, end_ms, weather, is_rescaled)
 
 
 def _epoch(
@@ -129,19 +152,34 @@ def _epoch(
     plan: Plan,
     first_ms: int,
     first_id: int,
+    *,
+    is_first: bool,
 ) -> Records:
     """Return records of all partitions; after the first epoch, some partitions have none."""
     most = _MOST_RECORDS if plan.join is None else _MOST_RECORDS_TO_JOIN
     found: dict[Partition, list[Input]] = {}
     for place in places:
         records: list[Input] = []
-        if first_ms == START_MS or random.random() < 0.5:
+        if is_first or random.random() < 0.5:
             records = _records(random, unit, disorder, most, first_ms, drops=plan.drops)
         if plan.begins_with_windows:
             # Each key is in one partition.
             records = [r._replace(key=_MOST_PARTITIONS * r.key + place[1]) for r in records]
         found[place] = [each._replace(id=first_id + at) for at, each in enumerate(records)]
         first_id += len(records)
+    return found
+
+
+def _with_rejected(random: Random, epoch: Records, rate: float) -> Records:
+    """Return an epoch with records in between that are rejected because of their times."""
+    if not rate:
+        return epoch
+    found: dict[Partition, list[Input]] = {place: [] for place in epoch}
+    for place, records in epoch.items():
+        for each in records:
+            if random.random() < rate:
+                found[place].append(each._replace(time_ms=random.choice(_REJECTED_MS)))
+            found[place].append(each)
     return found
 
 
@@ -228,6 +266,12 @@ def _idle_plan(random: Random, unit: int) -> Plan:
     return Plan(steps, hops, None, (level,), kept=(_NOTHING_KEPT,) * len(hops))
 
 
+def _plan_with_feedback(random: Random, unit: int) -> Plan:
+    plan = _idle_plan(random, unit)
+    steps = tuple(tuple(step for step in each if step not in FIRST_STEPS) for each in plan.steps)
+    return replace(plan, steps=steps, feedback=True)
+
+
 def _steps(random: Random) -> tuple[str, ...]:
     first = tuple(FIRST_STEPS) if random.random() < 0.1 else ()
     return first + tuple(random.choice(STEPS) for _ in range(random.choice((0, 0, 1, 1, 2))))
@@ -271,7 +315,7 @@ def _records(
     if random.random() < _IRREGULAR:
         count = random.choice((0, count))
         first, last = sorted(random.randint(first, last) for _ in range(2))
-    grain = random.choice((1, unit, 5 * unit))
+    grain = random.choice((1, unit, 5 * unit, 50 * unit))
     stays = random.choice((0.0, 0.05, 0.5, 1.0)) if drops else 1.0
     behind = random.choice((0.1, 0.3, 0.7)) if disorder else 0.0
     times = sorted(random.randint(first, last) // grain * grain for _ in range(count - 1))
@@ -279,7 +323,7 @@ def _records(
     for time in [*times, last][:count]:
         lag = random.randint(0, disorder) if random.random() < behind else 0
         is_kept = random.random() < stays
-        records.append(Input(random.randrange(12), 0, time - lag, is_kept))
+        records.append(Input(random.randrange(12), 0, max(time - lag, 1), is_kept))
     return records
 
 
@@ -310,12 +354,14 @@ def tasks_of(
     """Return the tasks of a plan, as the loader and the JobManager make them, and the topics."""
     spec = TopologySpec(code=f"{MODULE}:build", config={"plan": plan.write()})
     at = Place(1, 1)
-    entry = Entry(_ID, at, spec, (), OnError.FAIL)
+    entry = Entry(_ID, at, spec, (), OnError.SKIP)
     problems = Problems(Path("pipeline.yaml"))
     file = PipelineFile(None, [entry])  # type: ignore[arg-type]
     processors = UserTopology().processors(entry, spec, file, config, problems)
     problems.raise_if_any()
     existing = {topic: sum(of == topic for of, _ in inputs) for topic in plan.all_topics}
+    if plan.feedback:
+        existing[BACK] = existing[plan.topics[0]]
     names = config.topic_names
     found = Pipeline(tuple(processors), names, config.parallelism, _counts(processors))
     pipeline = with_counts(found, {**existing, OUT: 2})

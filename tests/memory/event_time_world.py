@@ -7,11 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.clients import Partition
-from kafka_pipeline.common.protocol.messages import ProcessorReplica
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.event_time.step_time import EXPIRED, EXPIRED_AFTER_IDLE, SPLIT_SESSION
 from kafka_pipeline.taskmanager.time_watch import TimeWatch
@@ -24,13 +27,17 @@ from tests.memory.event_time_model import Input, Result, expected
 from tests.memory.event_time_plans import MODULE, Records, draw, tasks_of
 from tests.memory.faults import CALM, Faults, Weather
 from tests.memory.link import Link, WorkerCrashedError
+from tests.memory.rescaling import Rescaling
 from tests.small_config import small_config
 from tests.user_code.timed_windows import OUT, ROWS
 
 _SEEDS_PER_IDLE_RUN, _IDLE_RUN = 5, 4
 """In one of so many runs, partitions become idle."""
 _TASK_MANAGERS = 3
-_SPEEDS = (1.0, 1.0, 1.0, 0.3, 0.1, 0.03)
+_MOST_PARALLELISM = 4
+_LONGEST_TRANSACTION_S = 60.0
+"""By then, transactions have timed out that nobody ends any more."""
+_SPEEDS = (1.0, 1.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 _RESTS_BEFORE_THE_END = 0.8
 """How often all other records are processed before the closing ones come."""
 _TABLES_COME_FIRST = 0.5
@@ -42,7 +49,13 @@ _INTERRUPTED_LOOKS = (0.0, 0.1, 0.3)
 """How often others act before an answer to a `TimeWatch`."""
 _MOST_ACTS_BESIDE_LOOK = 20
 _LEAST_HASTE = 0.001
-_HASTES = (1.0, 1.0, 0.5, 0.1)
+_HASTES = (1.0, 1.0, 0.5, 0.1, 0.01)
+_TROUBLES = (0.0, 0.0, 1.0, 1.0, 20.0)
+"""How often tasks and workers end, relative to others."""
+_LOST_DISKS = 0.3
+"""How often a worker that ends loses its stores."""
+_SILENT_S = (0.0, 0.0, 60.0, 20_000.0)
+"""How long all sources are silent between two epochs."""
 _LEAST_SPEED_AT_THE_END = 0.1
 _SLOW_ROUNDS = 2
 """After so many rounds in which nothing has happened, all tasks are equally fast."""
@@ -110,7 +123,7 @@ class EventTimeWorld:
         self._config = small_config(
             server_port=1,
             tm_number=_TASK_MANAGERS,
-            parallelism=2,
+            parallelism=random.randint(1, _MOST_PARALLELISM),
             source_topic="in0",
             sink_topic=OUT,
             commit_interval_ms=random.choice((1, 1, 20, 500)),
@@ -121,12 +134,14 @@ class EventTimeWorld:
             modules=(MODULE,),
         )
         plan, inputs = self.drawn.plan, self.drawn.inputs
-        replicas, topics, pipeline = tasks_of(plan, inputs, self._config)
+        _, topics, self._pipeline = tasks_of(plan, inputs, self._config)
         self.broker.create_topics(topics)
-        self._inner = [t for t in pipeline.arcs if t not in plan.topics]
-        self._places = [Place(each, random.choice(_SPEEDS)) for each in replicas]
+        self._inner = [t for t in self._pipeline.arcs if t not in plan.topics]
+        self._places = self._places_of(self._pipeline)
         self._acting: list[TaskOwner] = []
-        self._surroundings = Surroundings(self._config, replicas, self.broker, self._faults)
+        self._surroundings = Surroundings(
+            self._config, replicas(self._pipeline), self.broker, self._faults
+        )
         self._all_owners: list[tuple[TaskId, TaskOwner]] = []
         self._workers = [self._new_worker(tm_id) for tm_id in range(_TASK_MANAGERS)]
         self._haste = {place: random.choice(_HASTES) for place in inputs}
@@ -138,9 +153,12 @@ class EventTimeWorld:
             # A table says nothing about time. What waits for another task's rows waits for them.
             if place[0] != ROWS or plan.table == "repartitioned"
         }
-        self._has_troubles = random.random() < 0.6
+        self._troubles = random.choice(_TROUBLES)
         self._pace_s = random.choice(_PACES_S)
         self.broker.tell(str(self.drawn))
+
+    def _places_of(self, pipeline: Pipeline) -> list[Place]:
+        return [Place(each, self._random.choice(_SPEEDS)) for each in replicas(pipeline)]
 
     def _closing_stays(self) -> bool:
         # Directly behind a source, only what reaches the windows closes them.
@@ -158,6 +176,7 @@ class EventTimeWorld:
                     self._faults.weather = CALM
                     if self._random.random() < _RESTS_BEFORE_THE_END:
                         self._come_to_rest()
+                        self.broker.clock.advance(self._random.choice(_SILENT_S))
                 for place, record in self._closing.items():
                     self._write(place, record)
                 self._come_to_rest()
@@ -192,17 +211,17 @@ class EventTimeWorld:
         writes = sum(map(len, self._arriving.values())) / _RECORDS_AT_ONCE
         while acts > 0 or (drawn.arrives and any(self._arriving.values())):
             acts -= 1
-            troubles = 1.0 if self._has_troubles else 0.0
             deeds: list[tuple[float, Callable[[], None]]] = [
                 (10.0, self._step),
                 (3.0, self._look),
                 (10.0 * writes / acts_in_all, self._write_some),
-                (0.1 * troubles, self._crash),
-                (0.05 * troubles, self._crash_worker),
-                (0.1 * troubles, self._leave),
-                (0.1 * troubles, self._add_rival),
+                (0.1 * self._troubles, self._crash),
+                (0.05 * self._troubles, self._crash_worker),
+                (0.1 * self._troubles, self._leave),
+                (0.1 * self._troubles, self._add_rival),
                 (100.0 / acts_in_all if drawn.becomes_idle else 0.1, self._pause),
                 (0.2, self._delete_what_is_processed),
+                (20.0 / acts_in_all if drawn.is_rescaled else 0.0, self._rescale),
             ]
             weights, actions = zip(*deeds, strict=True)
             random.choices(actions, weights)[0]()
@@ -281,6 +300,8 @@ class EventTimeWorld:
         for _, owner in self._all_owners:
             if owner.tm_id == worker.tm_id and not owner.is_gone:
                 owner.crash()
+        if self._disk is not None and self._random.random() < _LOST_DISKS:
+            self._disk.lose(f"taskmanager_{worker.tm_id}")
 
     def _write_some(self) -> None:
         waiting = [place for place, left in self._arriving.items() if left]
@@ -329,6 +350,47 @@ class EventTimeWorld:
             for partition, offset in self.broker.offsets_of(group).items():
                 if partition[0] in self._inner:
                     self.broker.log(partition).delete_before(offset)
+
+    def _rescale(self) -> None:
+        """Drain the job, and let it go on with other numbers of tasks."""
+        self._faults.weather, weather = CALM, self._faults.weather
+        user_topics, pipeline = set(self._pipeline.user_topics), self._pipeline
+        places = self._places
+        self._places = []
+        for place in places:
+            topics = pipeline.in_topics(pipeline.processor(place.replica.task.processor))
+            if user_topics.isdisjoint(topics):
+                self._places.append(place)
+            else:
+                self._stop(place)
+        if self._places:
+            self._come_to_rest()
+        for place in places:
+            self._stop(place)
+        self.broker.clock.advance(_LONGEST_TRANSACTION_S)
+        self._places = places
+        parallelism = self._random.randint(1, _MOST_PARALLELISM)
+        with TemporaryDirectory() as folder:
+            try:
+                rescaling = Rescaling(self.broker, pipeline, parallelism, Path(folder))
+            except ConfigError as error:
+                self.broker.tell(f"the parallelism stays: {error}")
+            else:
+                self.broker.tell(f"the parallelism is {parallelism}")
+                rescaling.carry_out()
+                self._let_go_on(rescaling)
+        self._faults.weather = weather
+
+    def _let_go_on(self, rescaling: Rescaling) -> None:
+        """Go on with other tasks, the first of which have the counts of those before."""
+        self._pipeline, moved = rescaling.pipeline, rescaling.moved
+        self._places = self._places_of(self._pipeline)
+        self._all_owners = [each for each in self._all_owners if each[0].processor not in moved]
+
+    def _stop(self, place: Place) -> None:
+        for owner in place.owners:
+            owner.leave()
+            owner.crash()
 
     def _come_to_rest(self) -> None:
         """Let all tasks go on, each at its speed, until nothing happens any more."""
@@ -393,22 +455,35 @@ class EventTimeWorld:
         """How many records were late only because their partition had been idle."""
         return self.dropped[EXPIRED_AFTER_IDLE]
 
+    @property
+    def skipped(self) -> int:
+        """How many records were rejected."""
+        found: dict[tuple[str, int], int] = {}
+        for processor in {place.replica.task.processor for place in self._places}:
+            group = self._config.topic_names.consumer_group(processor)
+            for (_, number), at in self.broker.positions_of(group).items():
+                task = processor, number
+                found[task] = max(found.get(task, 0), at.skipped)
+        return sum(found.values())
+
     def check(self) -> None:
-        """Compare results and numbers of late records with the model."""
+        """Compare results and numbers of rejected and late records with the model."""
         drawn, weather = self.drawn, self.drawn.weather
         inputs = {
             place: [*each, self._closing[place]]
             for place, each in drawn.inputs.items()
             if place[0] != ROWS
         }
-        known = expected(drawn.plan, inputs, drawn.end_ms, is_idle=drawn.becomes_idle)
+        known = expected(drawn.plan, inputs, drawn.end_ms, may_miss=drawn.may_miss)
+        rejected = sum(each.is_rejected for found in drawn.inputs.values() for each in found)
+        assert self.skipped == rejected, f"{self.skipped} are rejected, not {rejected}"
         dropped = self.dropped
         expired, after_idle = dropped.pop(EXPIRED, 0), dropped.pop(EXPIRED_AFTER_IDLE, 0)
         split = dropped.pop(SPLIT_SESSION, 0)
         assert not dropped, f"dropped for other reasons: {dict(dropped)}"
         wanted, found = (known.comparable(each) for each in (known.results, self.results))
         missing, more = wanted - found, found - wanted
-        if drawn.becomes_idle:
+        if drawn.may_miss:
             assert not more, f"too many: {shown(more)}; missing: {shown(missing)}"
         else:
             assert not missing, f"missing: {shown(missing)}; too many: {shown(more)}"
@@ -416,7 +491,7 @@ class EventTimeWorld:
         if weather.bad_commit or weather.broken_connection or weather.crash:
             return  # what was committed may not have been counted
         assert expired == known.expired, f"{expired} are late, not {known.expired}"
-        if not drawn.becomes_idle:
+        if not drawn.may_miss:
             most = known.most_split
             assert split <= most, f"{split} came too late for a session next to them, not {most}"
         late = missing.total()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kafka_pipeline import (
@@ -34,6 +34,10 @@ VERSIONED = "versioned"
 MISSED = b"999"
 """The key of a record that has not found its own version in a history."""
 OUT = "out"
+BACK = "back"
+"""The topic by which some records come back to the first step, once each."""
+_RETURNED = b"r"
+"""The values of records that have come back begin with this."""
 ROWS = "rows"
 """The topic of the table in which the first source's records look something up."""
 _CALL_TIMEOUT_MS = 10**9
@@ -109,9 +113,9 @@ class Kept:
 
     @property
     def waits(self) -> bool:
-        """Whether records that look something up wait for answers of other tasks."""
-        has_answers = any(kind.startswith("foreign key") for kind in self.kinds)
-        return has_answers and any("lookup" in kind for kind in self.kinds)
+        """Whether records that look something up wait for other tasks."""
+        others = any("foreign key" in kind or kind in IN_WINDOWS for kind in self.kinds)
+        return others and any("lookup" in kind for kind in self.kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +123,11 @@ class Plan:
     """A topology: each source goes through its hops, then come a join and windows.
 
     Ahead of each repartition of a source are the steps that `steps` names. A hop is a repartition
-    with so many partitions, and with what `kept` says. If it `begins_with_windows`, the first ones
-    come without a repartition. If it `looks_up`, there are neither, but `_looked_up`. The records
-    of the first source look something up in a `table` that follows a topic, "directly" or
-    "repartitioned".
+    with so many partitions, 0 for the parallelism, and with what `kept` says. If it
+    `begins_with_windows`, the first ones come without a repartition. If it `looks_up`, there are
+    neither, but `_looked_up`. The records of the first source look something up in a `table` that
+    follows a topic, "directly" or "repartitioned". With `feedback`, some come back to the first
+    step when they have gone through all hops.
     """
 
     steps: tuple[tuple[str, ...], ...]
@@ -133,6 +138,7 @@ class Plan:
     looks_up: bool = False
     table: str = ""
     kept: tuple[Kept, ...] = ()
+    feedback: bool = False
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -144,6 +150,22 @@ class Plan:
     def all_topics(self) -> tuple[str, ...]:
         """The sources, with the table's."""
         return (*self.topics, ROWS) if self.table else self.topics
+
+    @property
+    def holds_one_of_two(self) -> bool:
+        """Whether records of one source may be held back while those of another one go on."""
+        holds = any(not HOLDING.keys().isdisjoint(each.kinds) for each in self.kept)
+        return holds and len(self.topics) > 1
+
+    @property
+    def without_counts(self) -> Plan:
+        """The same with as many partitions as the parallelism says."""
+        return replace(
+            self,
+            hops=(0,) * len(self.hops),
+            join=None if self.join is None else replace(self.join, partitions=0),
+            levels=tuple(replace(each, partitions=0) for each in self.levels),
+        )
 
     @property
     def drops(self) -> bool:
@@ -166,6 +188,7 @@ class Plan:
             begins_with_windows=found["begins_with_windows"],
             looks_up=found["looks_up"],
             table=found["table"],
+            feedback=found["feedback"],
             kept=tuple(Kept(**{**each, "kinds": tuple(each["kinds"])}) for each in found["kept"]),
         )
 
@@ -196,10 +219,14 @@ def topology(plan: Plan) -> Topology:
         _looked_up(builder)
         return builder.build()
     streams = [builder.stream(topic, name=f"Read{n}") for n, topic in enumerate(plan.topics)]
+    if plan.feedback:
+        streams[0] = streams[0].merge(builder.stream(BACK, name="ReadBack", feedback=True))
     if plan.table:
         streams[0] = streams[0].left_join(_rows(builder, plan.table), _left, name="WithRows")
     sides = [_with_hops(stream, plan, number) for number, stream in enumerate(streams)]
     stream, number = sides[0], 0
+    if plan.feedback:
+        stream = _without_returning(stream)
     if plan.join is not None:
         stream, number = _joined(plan.join, *sides), 1
     for level in plan.levels:
@@ -217,6 +244,18 @@ def _looked_up(builder: StreamsBuilder) -> None:
     rows = stream.to_table(name="Rows")
     referring = rows.join(table, _both, foreign_key=lambda value: value, name="Referring")
     referring.to_stream().filter(lambda _, value: value is not None).to(OUT)
+
+
+def comes_back(value: bytes) -> bool:
+    """Return whether a record with this value in its source comes back."""
+    return not value.startswith(_RETURNED) and int(value.removeprefix(DROPPED)) % 3 == 0
+
+
+def _without_returning(stream: Any) -> Any:
+    returning = stream.filter(lambda _, value: comes_back(value))
+    returning.map_values(lambda value: _RETURNED + value).to(BACK)
+    others = stream.filter(lambda _, value: not comes_back(value))
+    return others.map_values(lambda value: value.removeprefix(_RETURNED))
 
 
 def _rows(builder: StreamsBuilder, kind: str) -> Any:
@@ -246,9 +285,9 @@ def _with_hops(stream: Any, plan: Plan, source: int) -> Any:
 def _hop(stream: Any, number: str, partitions: int, kept: Kept) -> Any:
     moved = stream.map(lambda key, value: (b"%d" % (int(key) + 1), value))
     if not kept.kinds:
-        return moved.repartition(name=f"Hop{number}", partitions=partitions)
+        return moved.repartition(name=f"Hop{number}", partitions=partitions or None)
     alone = moved.map(lambda key, value: (value, key))
-    stream = alone.repartition(name=f"Hop{number}", partitions=partitions)
+    stream = alone.repartition(name=f"Hop{number}", partitions=partitions or None)
     for place, kind in enumerate(kept.kinds):
         stream = KEPT[kind](stream, kept, f"Kept{number}{place}")
     return stream.map(lambda value, key: (key, value))
@@ -263,7 +302,7 @@ def _view(stream: Any, kept: Kept, name: str) -> Any:
 
 
 def _aggregate(stream: Any, kept: Kept, name: str) -> Any:
-    return stream.group_by_key().aggregate(
+    return stream.group_by_key(name=f"{name}By").aggregate(
         lambda: b"", lambda _, value, __: value, name=name, history_retention_ms=kept.history_ms
     )
 
@@ -298,7 +337,7 @@ def _held(stream: Any, kept: Kept, name: str) -> Any:
 
 
 def _looked_up_itself(stream: Any, kept: Kept, name: str) -> Any:
-    return stream.left_join(_table(stream, kept, name), _own)
+    return stream.left_join(_table(stream, kept, name), _own, name=f"{name}Own")
 
 
 def _looked_up_later(stream: Any, kept: Kept, name: str) -> Any:
@@ -312,7 +351,74 @@ def _own(left: bytes, right: bytes | None) -> bytes:
 
 def _held_and_looked_up(stream: Any, kept: Kept, name: str) -> Any:
     table = _table(stream, kept, name)
-    return _held(stream, kept, f"{name}Held").left_join(table, _own)
+    return _held(stream, kept, f"{name}Held").left_join(table, _own, name=f"{name}Own")
+
+
+def _in_windows(stream: Any, kept: Kept, name: str, kind: str, emit: EmitTime = "on_close") -> Any:
+    """Return the table of windows with one record each: its key and value."""
+    half_ms = max(kept.hold_ms // 2, 1)
+    grace = {"grace_ms": kept.history_ms}
+    spans = {
+        "tumbling": windows.tumbling(kept.hold_ms, **grace),
+        "hopping": windows.hopping(2 * half_ms, advance_ms=half_ms, **grace),
+        "sliding": windows.sliding(kept.hold_ms, **grace),
+        "sessions": windows.session(kept.hold_ms, **grace),
+    }
+    return (
+        stream.group_by_key(name=f"{name}By")
+        .windowed_by(spans[kind], emit=emit)
+        .aggregate(
+            lambda: b"",
+            lambda key, value, _: key + b"|" + value,
+            merger=_merge if kind == "sessions" else None,
+            name=name,
+        )
+    )
+
+
+def _out_of_windows(stream: Any, kept: Kept, kind: str = "") -> Any:
+    """Return what was put into windows; of two that overlap, each record is in one that counts."""
+    size_ms = 2 * max(kept.hold_ms // 2, 1) if kind == "hopping" else 1
+    found = stream.filter(lambda key, _: key.window.start % size_ms == 0)
+    return found.map(lambda key, value: (key.key, value.split(b"|")[-1]))
+
+
+def _windowed_by(kind: str) -> Callable[[Any, Kept, str], Any]:
+    def build(stream: Any, kept: Kept, name: str) -> Any:
+        table = _in_windows(stream, kept, name, kind)
+        return _out_of_windows(table.to_stream(), kept, kind)
+
+    return build
+
+
+def _suppressed_windows(stream: Any, kept: Kept, name: str) -> Any:
+    table = _in_windows(stream, kept, name, "tumbling", "on_update")
+    return table.suppress(Suppress.until_window_closes(), name=f"{name}Last")
+
+
+def _windows_joined(stream: Any, kept: Kept, name: str) -> Any:
+    left = _windowed_by("tumbling")(stream, kept, f"{name}Windows")
+    return left.to_table(name=f"{name}Left").join(_table(stream, kept, f"{name}Right"), _left)
+
+
+def _joined_windows(stream: Any, kept: Kept, name: str) -> Any:
+    """Join windows with their like: each side has a result when they close, and one passes."""
+    left, right = (
+        _in_windows(stream, kept, f"{name}{side}", "tumbling") for side in ("Left", "Right")
+    )
+    joined = left.left_join(right, _own)
+    return joined.suppress(Suppress.until_time_limit(kept.hold_ms), name=f"{name}Last")
+
+
+def _windows_by_foreign_key(stream: Any, kept: Kept, name: str) -> Any:
+    right = _table(stream, kept, f"{name}Right")
+    return _referring(_in_windows(stream, kept, f"{name}Left", "tumbling"), right, name)
+
+
+def _suppressed_by_foreign_key(stream: Any, kept: Kept, name: str) -> Any:
+    moved = stream.map_values(bytes).repartition(name=f"{name}Moved", partitions=2)
+    right = _table(moved, kept, f"{name}Right")
+    return _referring(_suppressed_windows(stream, kept, f"{name}Left"), right, name)
 
 
 KEPT: dict[str, Callable[[Any, Kept, str], Any]] = {
@@ -324,10 +430,31 @@ KEPT: dict[str, Callable[[Any, Kept, str], Any]] = {
     "foreign key elsewhere": lambda *each: _by_foreign_key_elsewhere(*each).to_stream(),
     "lookup": _looked_up_itself,
 }
+IN_WINDOWS: dict[str, Callable[[Any, Kept, str], Any]] = {
+    "tumbling": _windowed_by("tumbling"),
+    "hopping": _windowed_by("hopping"),
+    "sliding": _windowed_by("sliding"),
+    "sessions": _windowed_by("sessions"),
+    "suppressed windows": lambda stream, kept, name: _out_of_windows(
+        _suppressed_windows(stream, kept, name).to_stream(), kept
+    ),
+    "joined windows": lambda stream, kept, name: _out_of_windows(
+        _joined_windows(stream, kept, name).to_stream(), kept
+    ),
+    "windows joined": lambda *each: _windows_joined(*each).to_stream(),
+    "windows by foreign key": lambda stream, kept, name: _out_of_windows(
+        _windows_by_foreign_key(stream, kept, name).to_stream(), kept
+    ),
+    "suppressed windows by foreign key": lambda stream, kept, name: _out_of_windows(
+        _suppressed_by_foreign_key(stream, kept, name).to_stream(), kept
+    ),
+}
+"""Those with windows, after which records are repartitioned again."""
 HOLDING: dict[str, Callable[[Any, Kept, str], Any]] = {
     "held": _held,
     "later lookup": _looked_up_later,
     "lookup of what was held": _held_and_looked_up,
+    **IN_WINDOWS,
 }
 """Those that hold records back."""
 KEPT |= HOLDING
@@ -335,7 +462,9 @@ KEPT |= HOLDING
 
 def _joined(join: Join, *sides: Any) -> Any:
     left, *others = (
-        side.select_key(_fewer(join.keys)).repartition(name=name, partitions=join.partitions)
+        side.select_key(_fewer(join.keys)).repartition(
+            name=name, partitions=join.partitions or None
+        )
         for side, name in zip(sides, ("Left", "Right"), strict=False)
     )
     right = others[0] if others else left
@@ -365,7 +494,7 @@ def _joined(join: Join, *sides: Any) -> Any:
 def _windowed(stream: Any, level: Level, number: int, *, is_spread: bool) -> Any:
     if is_spread:
         moved = stream.select_key(_fewer(level.keys))
-        stream = moved.repartition(name=f"By{number}", partitions=level.partitions)
+        stream = moved.repartition(name=f"By{number}", partitions=level.partitions or None)
     emit: EmitTime = "on_update" if level.suppressed else "on_close"
     table = (
         stream.group_by_key()
