@@ -114,11 +114,8 @@ def expected(
         else:
             sides = [list(_in_time(plan.join, each, found)) for each in streams]
             events = list(_joined(plan.join, sides[0], sides[-1], end_ms))
-    for number, level in enumerate(plan.levels):
-        # Where time follows records, it goes as in Kafka Streams: what is suppressed is final a
-        # millisecond earlier, at the end of a window that includes its end.
-        early_ms = int(level.suppressed and plan.begins_with_windows and number == 0)
-        events = list(_windowed(level, events, end_ms, early_ms, found))
+    for level in plan.levels:
+        events = list(_windowed(level, events, end_ms, found))
     found.results = Counter(map(_result, events))
     return found
 
@@ -205,13 +202,13 @@ def _in_time(join: Join, events: Iterable[Event], found: Expected) -> Iterator[E
 
 
 def _windowed(
-    level: Level, events: Iterable[Event], end_ms: int, early_ms: int, found: Expected
+    level: Level, events: Iterable[Event], end_ms: int, found: Expected
 ) -> Iterator[Event]:
     if level.kind == "sessions":
-        yield from _sessions(level, events, end_ms, early_ms, found)
+        yield from _sessions(level, events, end_ms, found)
         return
     if level.kind == "sliding":
-        yield from _sliding(level, events, end_ms + early_ms)
+        yield from _sliding(level, events, end_ms)
         return
     windows: defaultdict[tuple[int, int], list[Event]] = defaultdict(list)
     for each in events:
@@ -257,7 +254,7 @@ def _sliding(level: Level, events: Iterable[Event], end_ms: int) -> Iterator[Eve
 
 
 def _sessions(
-    level: Level, events: Iterable[Event], end_ms: int, early_ms: int, found: Expected
+    level: Level, events: Iterable[Event], end_ms: int, found: Expected
 ) -> Iterator[Event]:
     gap, delay = level.size_ms, level.size_ms + level.grace_ms
     by_key: defaultdict[int, list[Event]] = defaultdict(list)
@@ -271,10 +268,10 @@ def _sessions(
         session: list[Event] = []
         for each in members:
             if session and each.time_ms > session[-1].time_ms + gap:
-                yield from _session(key, session, level, end_ms, early_ms, found)
+                yield from _session(key, session, level, end_ms, found)
                 session = []
             session.append(each)
-        yield from _session(key, session, level, end_ms, early_ms, found)
+        yield from _session(key, session, level, end_ms, found)
 
 
 def _session(
@@ -282,13 +279,12 @@ def _session(
     members: Sequence[Event],
     level: Level,
     end_ms: int,
-    early_ms: int,
     found: Expected,
 ) -> Iterator[Event]:
     gap, delay = level.size_ms, level.size_ms + level.grace_ms
     for each in members:
         # By its own clock, a session nearby has closed that others may still add to.
-        closed = each.clock_ms - delay + early_ms
+        closed = each.clock_ms - delay
         if any(each.time_ms - gap <= other.time_ms < closed for other in members):
             found.unsure.add(key)
             found.most_split += 1
