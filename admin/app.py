@@ -22,7 +22,8 @@ class Command(NamedTuple):
 COMMANDS: Mapping[str, Command] = {
     "init": Command(
         "commands.init:init",
-        "Write a sample config.yaml and pipeline.yaml, and the schemas that editors check them by.",
+        "Write a sample config.yaml and pipeline.yaml, and the schemas with which editors "
+        "check them.",
     ),
     "dev": Command(
         "commands.dev:dev",
@@ -46,7 +47,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "backfill": Command(
         "commands.backfill:backfill",
-        "Run a pipeline over history, as bounded Spark work; goes on where it was interrupted.",
+        "Run a pipeline over history, as a batch job on Spark; continues where it was interrupted.",
     ),
     "plan": Command(
         "commands.plan:plan",
@@ -59,7 +60,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "apply": Command(
         "commands.apply:apply",
-        "Make this the pipeline of the job, while all that stays the same runs on.",
+        "Make this the pipeline of the job, while unchanged processors keep running.",
     ),
     "rollback": Command(
         "commands.apply:rollback",
@@ -75,15 +76,16 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "drain": Command(
         "commands.pause:drain",
-        "Take nothing more from outside, process what is on its way, and stop, until resumed.",
+        "Stop reading sources, process the records that are in the pipeline, and stop, until "
+        "resumed.",
     ),
     "resume": Command(
         "commands.pause:resume",
-        "Let paused processors or tasks go on where they stopped. Ends once they run.",
+        "Resume paused processors or tasks where they stopped. Ends once they run.",
     ),
     "restart": Command(
         "commands.pause:restart",
-        "Start tasks again, or all of a processor, FAILED ones too. Ends once they run.",
+        "Restart tasks, or all tasks of a processor, including FAILED ones. Ends once they run.",
     ),
     "reset": Command(
         "commands.reset:reset",
@@ -95,11 +97,11 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "grow": Command(
         "commands.grow:grow",
-        "Let so many TaskManagers take part in the job, without a restart of any daemon.",
+        "Set how many TaskManagers may take part in the job, without a restart of any daemon.",
     ),
     "sign": Command(
         "commands.sign:sign",
-        "Sign what the job is to run with the first key of control_key_file.",
+        "Sign the job's pipeline and desired state with the first key of control_key_file.",
     ),
     "topics": Command(
         "commands.topics:topics",
@@ -111,11 +113,11 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "status": Command(
         "commands.status:status",
-        "Show who is there and how the tasks do, by the last heartbeats, or wait for a state.",
+        "Show the daemons and tasks, as of the last heartbeats, or wait for a state.",
     ),
     "top": Command(
         "commands.top:top",
-        "Show rates and lag by processor and by task, what falls behind first, until Ctrl-C.",
+        "Show rates and lag by processor and by task, the furthest behind first, until Ctrl-C.",
     ),
     "dlq": Command("commands.dlq:dlq_app", "Look at dead letters, and deal with them."),
     "topic": Command(

@@ -371,7 +371,7 @@ def test_a_built_in_type_takes_nothing_of_a_class(type_: str, key: str) -> None:
         ("", "1:46: stores must be a list, got nothing"),
         ("{name: S}", "1:47: stores must be a list, got a map"),
         ("[S]", '1:48: a store must be a map with a name, got the text "S"'),
-        ("[{}]", '1:48: missing key "name" (what the processor asks for)'),
+        ("[{}]", '1:48: missing key "name" (the name by which the processor asks for the store)'),
         ("[{name: 1}]", "1:55: name must be a string, got the number 1: put it in quotes"),
         ("[{name: ''}]", "1:55: name is empty"),
         (
@@ -462,7 +462,7 @@ def test_every_store_with_a_mistake_is_reported() -> None:
         "5:12: name must be a string, got the number 1: put it in quotes",
         "6:12: name must be a string, got the number 2: put it in quotes",
         '8:5: unknown key "nam", did you mean "name"?',
-        '8:5: missing key "name" (what the processor asks for)',
+        '8:5: missing key "name" (the name by which the processor asks for the store)',
         "9:46: retention_ms must be at least 1, got -5",
     ]
 

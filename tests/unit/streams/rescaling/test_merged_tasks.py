@@ -170,20 +170,6 @@ def test_copies_go_to_all_tasks() -> None:
     ]
 
 
-def test_layout_of_a_task_that_has_only_one_is_named_for_those_that_have_several() -> None:
-    store = key_value("shape", serdes.string, serdes.string).spread("copy")
-    rows = {
-        ("shape", 0): [SavedRow(b"content", b"[1, 2]", 1), SavedRow(b"layoutab", b"[1, 2]", 1)],
-        ("shape", 1): [SavedRow(b"content", b"[1]", 1)],
-    }
-    found = spread(logged([store]), Tasks(2, 1), Logs(rows))
-    assert {row.key: row.value for _, row in found} == {
-        b"content": b"[1, 2]",
-        b"layoutab": b"[1, 2]",
-        b"layout": b"[1]",
-    }
-
-
 @pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (3, 5), (4, 6), (1, 7), (12, 8)])
 def test_tasks_have_keys_of_those_of_their_group_only(before: int, after: int) -> None:
     tasks = Tasks(before, after)
