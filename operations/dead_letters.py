@@ -171,7 +171,7 @@ def _records(batches: Sequence[RecordBatch]) -> Iterator[tuple[RecordBatch, int]
 def _handled(headers: KafkaHeaders) -> tuple[str, list[int]]:
     """Return what a note says; "" for a letter, which has other headers too.
 
-    A letter has those of its record, and whoever writes records may give them this one.
+    A letter has those of its record, and anyone who writes records can give them this one.
     """
     if headers is None or [name for name, _ in headers] != [HANDLED]:
         return "", []

@@ -180,9 +180,7 @@ class GroupRuntime:
         self.task_time.reach(entry.batch.timestamps[entry.index])
         clocks = entry.batch.clocks
         self.task_time.clock = NO_CLOCK if clocks is None else clocks[entry.index]
-        for set_mark in self._set_marks:
-            set_mark()
-        mark = len(self.outputs)
+        mark = self._set_undo_mark()
         self._call_began_s = monotonic()
         self._mark_turns([(entry.batch, entry.index)])
         try:
@@ -234,8 +232,7 @@ class GroupRuntime:
 
     def rest(self) -> None:
         """Set the undo mark after a step: what stores get until the next one is not the task's."""
-        for set_mark in self._set_marks:
-            set_mark()
+        self._set_undo_mark()
 
     def punctuate(self, type_: PunctuationType, now: int) -> bool:
         """Call the punctuations of a type that are due at `now`; return whether any was.
@@ -270,9 +267,7 @@ class GroupRuntime:
         self.thread = get_ident()
         self.batch, self.task_time.clock = None, NO_CLOCK
         self._called = ("", 0, 0, 0)
-        for set_mark in self._set_marks:
-            set_mark()
-        mark = len(self.outputs)
+        mark = self._set_undo_mark()
         self.mark.set(kind)
         try:
             return action()
@@ -339,9 +334,7 @@ class GroupRuntime:
         receive, tables = self.nodes.mixed.receive_batch, self._lookup_tables
         (first, at), self.batch, self.task_time.clock = turns[0], None, NO_CLOCK
         stop = self._turns_to_failed(turns) or len(turns)
-        for set_mark in self._set_marks:
-            set_mark()
-        mark, stream_time = len(self.outputs), self.task_time.stream_time
+        mark, stream_time = self._set_undo_mark(), self.task_time.stream_time
         self._mark_turns(turns)
         try:
             while True:
@@ -425,9 +418,7 @@ class GroupRuntime:
         """Process records of several sources as a batch of each; undo that if one of them fails."""
         (first, at), self.batch, self.task_time.clock = turns[0], None, NO_CLOCK
         parts = parts_of(turns)
-        for set_mark in self._set_marks:
-            set_mark()
-        mark = len(self.outputs)
+        mark = self._set_undo_mark()
         self.time = first.timestamps[at]
         self.task_time.reach(self.time)
         last = at + len(parts[0][2]) - 1
@@ -529,9 +520,7 @@ class GroupRuntime:
         failed, self._failed = self._failed, None
         if failed is not None and failed[0] is batch and start < failed[1] < stop:
             stop = failed[1]
-        for set_mark in self._set_marks:
-            set_mark()
-        mark = len(self.outputs)
+        mark = self._set_undo_mark()
         self.time = batch.timestamps[start]
         self.task_time.reach(self.time)
         self.task_time.clock = NO_CLOCK
@@ -558,6 +547,12 @@ class GroupRuntime:
                     return Rejection(start, error)
             self._failed = batch, stop
             stop = (start + stop) // 2
+
+    def _set_undo_mark(self) -> int:
+        """Set the undo mark of all stores; return that of the outputs, for `_undo`."""
+        for set_mark in self._set_marks:
+            set_mark()
+        return len(self.outputs)
 
     def _undo(self, mark: int) -> None:
         """Undo everything since the last undo mark."""

@@ -55,7 +55,7 @@ class Rescaling:
         }
 
     def carry_out(self) -> None:
-        """Make the topics anew, fill them, and commit where each processor begins."""
+        """Create the topics again, fill them, and commit where each processor begins."""
         spread = [each for each in self._stores if self._spreads.is_changed(*_place(each))]
         rows: dict[str, list[OutputRecord]] = {
             each.topic: [
