@@ -96,7 +96,7 @@ def held_up(
 def ways_on(arc: Arc, left: int) -> str:
     """Return what can be done about an arc whose reader is paused."""
     return (
-        f"`pipeline resume {arc.reader}` lets it go on, and {_reset(arc)} gives up what is left "
+        f"`pipeline resume {arc.reader}` lets it continue, and {_reset(arc)} gives up what is left "
         f"({counted(left, 'offset')})"
     )
 

@@ -33,7 +33,7 @@ class UnsignedPipelineError(ConfigError):
 
 
 class ChangedMeanwhileError(PipelineError):
-    """Somebody else has changed what the job is to run: look at it again, and decide then."""
+    """Somebody else has changed what the job is to run: read it again, and decide then."""
 
 
 class DeploymentReader:

@@ -32,23 +32,23 @@ def jobmanager(
         Path | None,
         typer.Argument(
             metavar="PIPELINE",
-            help="Path of pipeline.yaml. Without it, the job goes on with the version that it has.",
+            help="Path of pipeline.yaml. Without it, the job keeps its current version.",
         ),
     ] = None,
     allow_removal: Annotated[
         bool,
         typer.Option(
             "--allow-removal",
-            help="Take away from the pipeline that runs what PIPELINE does not have.",
+            help="Remove from the running pipeline what PIPELINE does not have.",
         ),
     ] = False,
 ) -> None:
     """Run the JobManager: it creates the topics and balances the pipeline over TaskManagers.
 
-    If the job runs another pipeline, PIPELINE may add to it and edit it. A PIPELINE that takes
-    anything away, or that has mistakes, is not taken: an error is logged, and the job goes on with
-    the version that it runs. When it ends (SIGTERM, Ctrl-C) the pipeline keeps running; the next
-    JobManager adopts what runs.
+    If the job runs another pipeline, PIPELINE may add to it and edit it. A PIPELINE that removes
+    anything, or that has mistakes, is not used: an error is logged, and the job keeps running its
+    current version. When the JobManager ends (SIGTERM, Ctrl-C), the pipeline keeps running; the
+    next JobManager adopts the running tasks.
     Exit codes: 0 stopped, 2 wrong argument or config.yaml, or the job runs nothing yet and PIPELINE
     or a topic is wrong, 3 Kafka is not there or metrics_port is taken, 4 another JobManager took
     over.

@@ -124,7 +124,7 @@ class JobManagerDaemon:
         """Held while the core changes, since the threads of `Monitoring` read it."""
         self._was_isolated = False
         self._wait = LongWait(
-            logger, "no TaskManager has reported: start them, or see whether they run this job"
+            logger, "no TaskManager has reported: start them, or check whether they run this job"
         )
         self._obsolete = LongWait(
             logger,

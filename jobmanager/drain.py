@@ -95,7 +95,7 @@ class DrainWatch:
                         self._ends[arc.topic] = self._contents.proven_ends(arc)
                     left = self._contents.left(arc, self._ends[arc.topic])
                 except (EngineError, PipelineError) as error:
-                    logger.warning("an arc cannot be looked at", arc=arc.topic, reason=str(error))
+                    logger.warning("an arc cannot be checked", arc=arc.topic, reason=str(error))
                     continue
                 if self._left.get(arc.topic) != left:
                     with self._changing:

@@ -6,8 +6,8 @@ from kafka_pipeline.jobmanager.state import MOST_LOSSES
 
 
 def unwritten(reason: Exception) -> str:
-    """Say that Kafka takes no commands."""
-    return f"no task can be started or moved: Kafka takes no commands: {reason}"
+    """Say that Kafka does not accept commands."""
+    return f"no task can be started or moved: Kafka does not accept commands: {reason}"
 
 
 def ignored(epoch: int, later: int, topic: str) -> str:
@@ -23,7 +23,7 @@ def other_interval(tm_id: int, its_ms: int, own_ms: int) -> str:
     """Say that a TaskManager sends heartbeats at another interval."""
     return (
         f"TaskManager {tm_id} has heartbeat_interval_ms {its_ms}, and the JobManager {own_ms}: "
-        "give all daemons the same, or one may count as down that is up"
+        "give all daemons the same, or a running one may count as down"
     )
 
 
@@ -31,5 +31,5 @@ def often_lost(tm_id: int) -> str:
     """Say that a TaskManager is down again and again."""
     return (
         f"TaskManager {tm_id} was down {MOST_LOSSES} times within ten minutes, and its tasks moved "
-        "each time: see the end of its log, and whether its host has too much to do"
+        "each time: see the end of its log, and check whether its host is overloaded"
     )

@@ -152,7 +152,7 @@ class Rollout:
             self._change = VersionChange(version.pipeline, coming.pipeline)
         if self._change is not None:
             logger.info(
-                "arcs are to be drained",
+                "arcs will be drained",
                 version=version.number,
                 next=coming and coming.number,
                 arcs=[arc.topic for arc in self._change.left],
@@ -285,7 +285,7 @@ class Rollout:
                     proposal = Proposal(successor, self._version.text)
                     version = new_version(editor.deployment, proposal)
                     editor.write(self._seen.of(version.number, None), version)
-                    logger.info("new partitions of sources are to be read", version=version.number)
+                    logger.info("new partitions of sources will be read", version=version.number)
         except PipelineError as error:
             logger.warning("new partitions cannot be read now", reason=str(error))
 
@@ -322,7 +322,7 @@ class Rollout:
                 try:
                     created += self._admin.ensure_topics([topic])
                 except ConfigError as error:
-                    logger.error("a topic does not suit the job that runs", reason=str(error))
+                    logger.error("a topic does not fit the running job", reason=str(error))
             return created
 
     def _stop(self) -> None:

@@ -59,12 +59,12 @@ class StartFile:
             if version is None:
                 raise
             logger.error(
-                "the file is not taken: the job goes on with the version that it runs",
+                "the file is not used: the job keeps running its current version",
                 file=str(self._file),
                 version=version,
                 reason=str(error),
             )
-            return RefusedFile(version, f"{self._file} is not taken: {error}")
+            return RefusedFile(version, f"{self._file} is not used: {error}")
         return None
 
     def _deploy(self, admin: Admin) -> None:

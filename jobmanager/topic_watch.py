@@ -110,7 +110,7 @@ class TopicWatch:
         # What waits grows from look to look, and is no reason to log a finding again.
         found = dict(self._findings(counts, unread))
         for text in found.keys() - self._told:
-            logger.warning("a topic is not as the job needs it", finding=text + found[text])
+            logger.warning("a topic is not what the job needs", finding=text + found[text])
         self._told = frozenset(found)
         self.findings = tuple(text + more for text, more in found.items())
         waiting: Counter[str] = Counter()
@@ -224,7 +224,7 @@ class TopicWatch:
         existing, _ = matching_topics(self._pipeline, self._config, self._admin)
         new = sorted(set(existing) - self._known)
         if new:
-            logger.warning("topics match a pattern: `pipeline apply` it again", topics=new)
+            logger.warning("new topics match a pattern: run `pipeline apply` again", topics=new)
         self._known.update(new)
 
     def _run(self) -> None:

@@ -25,7 +25,7 @@ from kafka_pipeline.deployment.pipeline_topic import (
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 
 _LOOK_S = 0.5
-_GOES_ON = "the JobManager goes on with it: see `pipeline status` and `pipeline versions`"
+_GOES_ON = "the JobManager continues with it: see `pipeline status` and `pipeline versions`"
 
 
 def follow(
@@ -84,7 +84,7 @@ def _progress(deployment: Deployment, status: ClusterStatus, number: int) -> tup
     before, coming = deployment.current, deployment.coming
     if before is not None and coming is not None:
         arcs = [arc.topic for arc in VersionChange(before.pipeline, coming.pipeline).left]
-        return False, f"version {number} comes once {', '.join(arcs)} {_are(arcs)} drained"
+        return False, f"version {number} follows once {', '.join(arcs)} {_are(arcs)} drained"
     pipeline = deployment.version(number).pipeline
     held = sum(info.is_held for info in status.tasks)
     # What is reported may still be about the former version.

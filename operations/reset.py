@@ -217,9 +217,9 @@ def _require_reached(place: Partition, end: int, committed: Committed) -> None:
     if end < committed.offset:
         topic, number = place
         raise UnavailableError(
-            f"{topic}[{number}] is said to end at offset {end}, before the committed offset "
-            f"{committed.offset}: perhaps the broker that says so is cut off from the others, so "
-            "try again later. If the topic was made again, use --to-earliest or --to-offset"
+            f"{topic}[{number}] reportedly ends at offset {end}, before the committed offset "
+            f"{committed.offset}: perhaps the broker that reports this is cut off from the others, "
+            "so try again later. If the topic was made again, use --to-earliest or --to-offset"
         )
 
 

@@ -41,7 +41,7 @@ class Signing:
         """
         with closing(DeploymentEditor(self.source, connected(self.source))) as editor:
             if editor.deployment.wish != self.wish:
-                raise ChangedMeanwhileError("what the job is to run was changed: look at it again")
+                raise ChangedMeanwhileError("the pipeline has changed meanwhile: check it again")
             editor.sign(self.key)
 
 

@@ -64,8 +64,8 @@ def parse_start(text: str) -> Start:
         return AtTime(parse_time(text))
     except ValueError as error:
         raise ValueError(
-            f'"{text}" is no place: write earliest, latest, an offset such as 4711, -10 for the '
-            "last 10 records, or a time such as 2026-11-23T18:00:00"
+            f'"{text}" is not a position: write earliest, latest, an offset such as 4711, -10 for '
+            "the last 10 records, or a time such as 2026-11-23T18:00:00"
         ) from error
 
 

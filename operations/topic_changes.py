@@ -141,7 +141,7 @@ class TopicChange:
                         raise ConfigError(
                             f'{topic} cannot get more partitions: "{each.id}" has a global store '
                             "of it. New values of a key would be in another partition than old "
-                            "ones, and which of them comes last would be open"
+                            "ones, and it would be undecided which of them is last"
                         )
 
     def _cautions(

@@ -82,7 +82,7 @@ from kafka_pipeline.taskmanager.state_server import StateServer
 from kafka_pipeline.taskmanager.task_stores import code_directory
 from kafka_pipeline.taskmanager.worker import ThreadSettings, spark_body
 
-_NO_ANSWER = "no JobManager has answered: start it, or see whether it runs this job"
+_NO_ANSWER = "no JobManager has answered: start it, or check whether it runs this job"
 POLL_S = 0.05
 LAST_REPORT_TIMEOUT_S = 2
 

@@ -75,7 +75,7 @@ class RemoteQueries:
         try:
             connection = connect(self._address, self._authkey)
         except OSError as error:
-            raise SparkLostError(f"the driver takes no queries: {error}") from error
+            raise SparkLostError(f"the driver does not accept queries: {error}") from error
         try:
             send_at_once(connection)
             answer, _ = ask(connection, request, meanwhile=self._meanwhile)

@@ -22,7 +22,7 @@ from kafka_pipeline.streams.sql.queries import SparkQueries
 from kafka_pipeline.taskmanager.spark_settings import SparkSettings, unguarded
 
 _STOP_TIMEOUT_S = 2.0
-_WHY_WORKERS_END = "It was killed, perhaps for want of memory, or a library aborted it."
+_WHY_WORKERS_END = "It was killed, perhaps because memory ran out, or a library aborted it."
 
 Body = Callable[[Iterable[int]], Iterator[int]]
 """The function that runs in a Spark task, over the elements of its partition."""
@@ -45,9 +45,9 @@ class SparkRunner:
         self._jobs: dict[int, threading.Thread] = {}
         if missing := unguarded(settings.values):
             logger.warning(
-                "others can read what Spark sends to the executors or what these write to their "
-                "disks, with the passwords of config.yaml: set these settings to true under spark: "
-                "{conf}, see docs/how-to/deploy.md",
+                "others can read what Spark sends to the executors and what these write to their "
+                "disks, including the passwords of config.yaml: set these settings to true under "
+                "spark: {conf}, see docs/how-to/deploy.md",
                 settings=missing,
                 master=config.spark.master,
             )

@@ -80,7 +80,7 @@ class StateAnswers:
     def take(self, ask: Ask) -> None:
         """Start answering; does not block."""
         if not self._free.acquire(blocking=False):
-            busy = f"{MOST_AT_ONCE} queries are answered already: ask again"
+            busy = f"{MOST_AT_ONCE} queries are in progress: ask again"
             self._send(_refusal(ask, HTTPStatus.SERVICE_UNAVAILABLE, busy))
             return
         self._threads.submit(lambda: self._serve(ask))

@@ -520,8 +520,8 @@ class ProcessorStart(TaskStart):
         raise NonRetriableError(
             f"group {self._group} has no offset of {', '.join(replica.in_topics)} partition "
             f"{replica.task.partition}, but the task has state: its records would be counted "
-            "twice. Say where it goes on: `pipeline pause`, then `pipeline reset` with "
-            "--to-earliest --state clear to begin anew, or with --to-offset N --state keep, and "
+            "twice. Say where it should continue: `pipeline pause`, then `pipeline reset` with "
+            "--to-earliest --state clear to begin again, or with --to-offset N --state keep, and "
             'then `pipeline resume`; docs/how-to/troubleshoot.md, "Offsets are gone"'
         )
 

@@ -355,7 +355,7 @@ class PipelineThreadState:
         if failure.kind is FailureKind.NOT_MADE:
             entry.equal_starts = entry.equal_starts * (failure.reason == entry.reason) + 1
             if entry.equal_starts == MOST_EQUAL_STARTS:
-                self._fail(entry, f"{failure.reason}; {MOST_EQUAL_STARTS} starts ended so")
+                self._fail(entry, f"{failure.reason}; {MOST_EQUAL_STARTS} starts ended like this")
                 return
         if failure.kind is FailureKind.NO_FILES and self._is_out_of_files(entry):
             self._commands.append(EndProcess(entry.task, failure.reason))

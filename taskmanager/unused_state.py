@@ -63,9 +63,9 @@ class UnusedState:
             try:
                 shutil.rmtree(folder)
             except OSError as error:  # another worker may delete it at the same time
-                logger.info("unused state is not deleted", reason=str(error))
+                logger.info("unused state cannot be deleted", reason=str(error))
                 continue
-            logger.info("state deleted that no task has used for a week", directory=str(folder))
+            logger.info("deleted state that no task has used for a week", directory=str(folder))
             with suppress(OSError):  # the task has others
                 folder.parent.rmdir()
 

@@ -118,7 +118,7 @@ class Comparison:
         self.go_on(lambda: is_judged() or is_over())
         if not is_judged():
             self.notes.append(
-                "what came last was not compared: the job or its shadow was not through with it"
+                "the latest records were not compared: the job or its shadow had not processed them"
             )
 
     def report(self, job: str, old_version: int, rested_ms: int) -> Report:

@@ -111,10 +111,10 @@ class ChangeAtRest:
         current, _, is_restoring = self._found
         if self.is_begun and is_restoring and not is_same(current.pipeline, target):
             raise ConfigError(
-                f"the command that was interrupted was to bring version {current.number}, and this "
-                "is another pipeline: repeat it with that file, which `pipeline versions --text "
-                f"{current.number}` prints, or go back by `pipeline savepoint restore` with "
-                f"{self._folder}. Make the other change afterwards"
+                f"the interrupted command was bringing version {current.number}, and this is "
+                "another pipeline: repeat the command with that file, which `pipeline versions "
+                f"--text {current.number}` prints, or go back with `pipeline savepoint restore` "
+                f"and {self._folder}. Make the other change afterwards"
             )
 
     def carry_out(
@@ -175,7 +175,7 @@ class ChangeAtRest:
             restore.check_files()
         except BaseException:
             if not self._is_restoring:
-                # Nothing was changed, so the job goes on as it was.
+                # Nothing was changed, so the job continues as it was.
                 JobStop.found(self._config, self._admin).end()
                 shutil.rmtree(self._folder)
             raise

@@ -174,7 +174,7 @@ class Creation:
             try:
                 stop.end()
             except PipelineError:
-                self._say("the job may still be stopped: `pipeline resume` lets it go on")
+                self._say("the job may still be stopped: `pipeline resume` lets it continue")
             raise
         if goes_on:
             stop.end()

@@ -198,6 +198,6 @@ def require_may_stop(wish: Wish) -> None:
 
 def _changed() -> ChangedMeanwhileError:
     return ChangedMeanwhileError(
-        "somebody else has changed what the job is to do meanwhile: see `pipeline versions`, and "
-        "repeat the command"
+        "somebody else has changed the pipeline or its state meanwhile: see `pipeline versions`, "
+        "and repeat the command"
     )

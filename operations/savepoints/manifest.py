@@ -188,7 +188,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         data = parse(path.read_bytes())
     except FileNotFoundError:
-        raise ConfigError(f"{folder} is no savepoint: it has no {_MANIFEST}") from None
+        raise ConfigError(f"{folder} is not a savepoint: it has no {_MANIFEST}") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     written = data.get("format") if isinstance(data, dict) else None

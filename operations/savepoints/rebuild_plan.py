@@ -29,7 +29,7 @@ class RebuildPlan:
         if not any(each.is_stateful for each in rebuilt):
             raise ConfigError(f"--rebuild {entry}: it has no store with a state topic")
         if renames(before, after):
-            raise ConfigError("--rebuild: rename processors first, by an apply of its own")
+            raise ConfigError("--rebuild: rename processors first, with a separate apply")
         self.processors = tuple(each.id for each in rebuilt)
         """Those whose state is rebuilt; an entry for a topology or a query may have several."""
         arcs = after.arcs
@@ -61,12 +61,11 @@ class RebuildPlan:
     def _require_possible(self, processor: PipelineProcessor, *, needs_time: bool) -> None:
         id_, inputs = processor.id, self._after.in_topics(processor)
         if processor.global_stores:
-            raise ConfigError(
-                f"--rebuild: {id_} has a global store: what that had in the past is not known"
-            )
+            raise ConfigError(f"--rebuild: {id_} has a global store: its past content is not known")
         if self._after.feedback_topics(processor):
             raise ConfigError(
-                f"--rebuild: {id_} reads feedback, and when that came back cannot be computed again"
+                f"--rebuild: {id_} reads feedback, and the time when a record came back cannot be "
+                "computed again"
             )
         if needs_time and len(inputs) > 1:
             self._require_time_of_inputs(processor)
@@ -85,8 +84,8 @@ class RebuildPlan:
         if not is_last or not self.internal.isdisjoint(inputs):
             raise ConfigError(
                 f"--rebuild: {processor.id} has windows or joins by time, and reads sources along "
-                "with other processors, or several sources ahead of others. How far it was in "
-                "event time depends on when their records came, which cannot be computed again"
+                "with other processors, or several sources ahead of others. Its event time "
+                "depended on when their records arrived, which cannot be computed again"
             )
 
     def _reader(
@@ -99,8 +98,8 @@ class RebuildPlan:
         if len(found) == 1:
             return found[0]
         raise ConfigError(
-            f"--rebuild: {processor.id} does not read {topic} in the pipeline that runs, so there "
-            "is no offset to go on from. What is new begins by itself, with `pipeline apply`"
+            f"--rebuild: {processor.id} does not read {topic} in the running pipeline, so there is "
+            "no offset to continue from. A new input needs no rebuild, but only `pipeline apply`"
         )
 
     def sources(self) -> Iterator[tuple[str, str, str]]:

@@ -114,7 +114,7 @@ class Restore:
         if self._current is not None and self._stop is None:
             raise ConfigError(
                 f"this job runs version {self._current.number} of a pipeline: a fork needs a "
-                "job_name that is new"
+                "new job_name"
             )
 
     def require_other_sinks(self) -> None:
@@ -182,17 +182,17 @@ class Restore:
             stop.wait(timeout_s, say)
             # Of all versions: which one ran before an interrupted restore is not known any more.
             stop.fence(*self._former_versions, self._pipeline)
-            say("making topics anew")
+            say("creating topics again")
             self._renew_topics()
             self._fill(say)
             self._commit()
             stop.end()
         except EngineError as error:
             raise UnavailableError(
-                f"the restore is not complete, and nothing runs before: repeat it ({error})"
+                f"the restore is not complete, and nothing runs until it is: repeat it ({error})"
             ) from error
         except KeyboardInterrupt:
-            say("the restore is not complete, and nothing runs before: repeat it")
+            say("the restore is not complete, and nothing runs until it is: repeat it")
             raise
         return self._version.number
 
@@ -314,8 +314,8 @@ def restore_of_same_job(
     manifest = read_manifest(folder)
     if manifest.job != config.job_name:
         raise ConfigError(
-            f"{folder} is of {manifest.job_text}, and this config.yaml has another job_name: "
-            "`pipeline savepoint fork` makes another job of it"
+            f"{folder} is a savepoint of {manifest.job_text}, and this config.yaml has another "
+            "job_name: `pipeline savepoint fork` makes another job of it"
         )
     return Restore(config, admin, folder, saved_pipeline(admin, folder, manifest), sources)
 
@@ -338,8 +338,8 @@ def fork(
     manifest = read_manifest(folder)
     if manifest.job == config.job_name:
         raise ConfigError(
-            f"{folder} is of the very job of this config.yaml: give the fork another job_name; "
-            "`pipeline savepoint restore` brings this job back"
+            f"{folder} is a savepoint of the job of this config.yaml: give the fork another "
+            "job_name; `pipeline savepoint restore` brings this job back"
         )
     former = manifest.pipeline_version().pipeline
     complete = Proposal(prepared(pipeline, config, admin, former), text)

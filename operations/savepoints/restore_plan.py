@@ -205,7 +205,7 @@ class RestorePlan:
         if appends and not self._in_place and self._manifest.job == self._config.job_name:
             self.losses.append(
                 f'the rows that "{reader}" has written to its table since the savepoint stay there '
-                f"and come once more: {arc}, which it reads, is made anew"
+                f"and are written once more: {arc}, which it reads, is created again"
             )
 
     def _kept(self, saved: SavedInput) -> SavedInput:
@@ -275,9 +275,9 @@ class RestorePlan:
             yield Begin(self._id(saved.processor), place, position.committed, at)
         if following > 0 and not self._in_place and topic in self._written:
             self.losses.append(
-                f'the job writes {topic} itself, and "{self._id(saved.processor)}" goes on '
-                f"{counted(following, 'offset')} before its end: what the job has written there "
-                "since the savepoint is processed, and once more when it is written again"
+                f'the job writes {topic} itself, and "{self._id(saved.processor)}" continues '
+                f"{counted(following, 'offset')} before its end: records that the job has written "
+                "there since the savepoint are processed, and once more when written again"
             )
 
     def _has_history(self, saved: SavedInput) -> bool:

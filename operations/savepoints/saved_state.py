@@ -89,9 +89,9 @@ class Spreads:
                 is_moved = answers is not None and answers.before != answers.after
                 if is_moved and topic_of(store.name) == each.name:
                     raise ConfigError(
-                        f"subscriptions of a foreign-key join wait in {each.topic}, as processors "
-                        "which send to each other cannot be drained. They name tasks of rows, "
-                        "which change: try again when less is written"
+                        f"subscriptions of a foreign-key join wait in {each.topic}, since "
+                        "processors that send to each other cannot be drained. They name tasks of "
+                        "rows, which change: try again when less is written"
                     )
 
     def left(

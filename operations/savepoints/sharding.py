@@ -55,10 +55,10 @@ def check_spread(
         if said and processor.id not in by_key:
             names = ", ".join(f'"{name}"' for name in said)
             raise ConfigError(
-                f'"{processor.id}" has stores that may have any keys ({names}), so nobody can tell '
-                "which task is to have which part of them. If each key in them, without the time "
+                f'"{processor.id}" has stores that may have any keys ({names}), so it is unknown '
+                "which task needs which part of them. If each key in them, without the time "
                 "of a window, session or version, is byte for byte the key of the records that it "
-                f"comes from, say so by --by-key {processor.id}; this is checked"
+                f"comes from, say so with --by-key {processor.id}; this is checked"
             )
 
 
@@ -69,7 +69,7 @@ def _require_equal_inputs(pipeline: Pipeline, processor: PipelineProcessor) -> N
         listed = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
         raise ConfigError(
             f'"{processor.id}" reads topics with different numbers of partitions: {listed}. So '
-            "nobody can tell which task is to have which part of its state"
+            "it is unknown which task needs which part of its state"
         )
 
 

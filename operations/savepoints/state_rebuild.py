@@ -269,7 +269,8 @@ class StateRebuild:
                 said = text
             if time.monotonic() > deadline_s:
                 raise UnavailableError(
-                    f"{text}. The state is of the code here, so the job goes on as it was"
+                    f"{text}. The state was computed with the code here, so the job continues as "
+                    "it was"
                 )
             time.sleep(_LOOK_S)
 
@@ -306,7 +307,7 @@ class _State:
             if saved.left and saved.processor in self._of.plan.before:
                 raise ConfigError(
                     f"records wait in {saved.topic}, and were not processed: the state cannot be "
-                    "that of the offsets in the sources. The job goes on as it was"
+                    "that of the offsets in the sources. The job continues as it was"
                 )
 
     def _write(self, folder: Path, savepoint: Manifest, positions: Committeds) -> None:

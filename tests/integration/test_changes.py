@@ -226,7 +226,7 @@ def test_change_goes_on_after_its_job_manager_was_killed(job: Engine) -> None:
         writer.go_on(40)
         job.write_pipeline(REPLACED)
         job.run_command("apply", "--yes", "--no-wait", with_pipeline=True)
-        wait_for(job_manager, "arcs are to be drained")
+        wait_for(job_manager, "arcs will be drained")
         job_manager.kill()
         assert states(job) == {1: "CURRENT", 2: "COMING"}
         job.start_job_manager()
@@ -246,7 +246,7 @@ def test_job_manager_with_the_wrong_file_leads_what_runs(job: Engine) -> None:
     second = job.start_job_manager()
     after = job.wait_until(lambda status: leads_anew(status, before) and all_run([0, 1])(status))
     log = second.log_file.read_text()
-    assert "the file is not taken: the job goes on with the version that it runs" in log
+    assert "the file is not used: the job keeps running its current version" in log
     assert '"Counter" is removed, and its state in' in log
     assert [info.task for info in after.tasks] == [info.task for info in before.tasks]
     assert states(job) == {1: "CURRENT"}
@@ -315,7 +315,7 @@ def test_backlog_of_another_serde_is_drained_first_although_a_task_manager_is_ki
     shown = job.run_command("plan", with_pipeline=True)
     assert "its values were string, and now are json" in shown
     job.run_command("apply", "--no-wait", with_pipeline=True)
-    wait_for(job_manager, "arcs are to be drained")
+    wait_for(job_manager, "arcs will be drained")
     job.write(rows[BACKLOG:])
     job.run_command("resume", "Reads")
     wait_for(job_manager, "an arc is being drained")
@@ -334,7 +334,7 @@ def test_it_is_rolled_back_although_the_command_was_killed(job: Engine) -> None:
         writer.go_on(40)
         job.write_pipeline(WRONG)
         with begin(job, "--confirm-within", "10") as command:
-            wait_for(job_manager, "arcs are to be drained")
+            wait_for(job_manager, "arcs will be drained")
             command.kill()
         check_that_it_was_rolled_back(job)
         writer.go_on(20)

@@ -409,7 +409,7 @@ def test_switch_waits_for_taskmanagers_with_other_code(
     command.write(2)
     command.run(old)
     monkeypatch.setattr(state_rebuild, "read_status", Codes([OTHER_CODE]).status)
-    with pytest.raises(UnavailableError, match="so the job goes on as it was"):
+    with pytest.raises(UnavailableError, match="so the job continues as it was"):
         command.rebuild(new, timeout_s=1)
     deployment = read_deployment(command.job.config, command.job.admin)
     assert deployment.wish is not None

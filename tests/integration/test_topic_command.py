@@ -110,7 +110,7 @@ def test_a_wrong_line_ends_it_and_says_how_many_were_written(job: Engine) -> Non
 @pytest.mark.parametrize(
     ("command", "options", "problem"),
     [
-        ("read", ["--from", "yesterday"], '--from: "yesterday" is no place'),
+        ("read", ["--from", "yesterday"], '--from: "yesterday" is not a position'),
         ("read", ["--partition", "99"], "has no partition 99"),
         ("read", ["--value", "xml"], 'there is no serde "xml"'),
         ("write", ["--key", "xml"], 'there is no serde "xml"'),

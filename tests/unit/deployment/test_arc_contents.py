@@ -22,7 +22,7 @@ def test_says_what_holds_a_change_since_when_and_every_way_out() -> None:
         "version 5 has waited since 2023-11-14 22:13:20 UTC for Top_groups-repartition to be "
         "drained: 1,234 offsets left, and Top-groups_0 is FAILED (kept for another query). What "
         "you can do: `pipeline rollback`, or `pipeline apply`, replaces version 5. Once the cause "
-        "is gone, `pipeline restart Top-groups` lets it go on. To give up what is left: "
+        "is gone, `pipeline restart Top-groups` lets it continue. To give up what is left: "
         "`pipeline pause Top-groups`, then `pipeline reset Top-groups --to-latest --topic "
         "Top_groups-repartition`"
     )

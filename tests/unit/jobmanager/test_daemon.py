@@ -235,7 +235,7 @@ def test_other_interval_between_heartbeats_is_a_finding(kafka: Kafka) -> None:
     ]
     assert [each["event"] for each in logs if "heartbeat_interval_ms" in each["event"]] == [
         "TaskManager 0 has heartbeat_interval_ms 10000, and the JobManager 1000: give all daemons "
-        "the same, or one may count as down that is up"
+        "the same, or a running one may count as down"
     ]
 
 

@@ -89,7 +89,7 @@ def test_a_job_that_runs_goes_on_with_what_it_runs(
     assert refusal.version == 4
     assert reason in refusal.text
     (said,) = logs
-    assert said["event"].endswith("the job goes on with the version that it runs")
+    assert said["event"].endswith("the job keeps running its current version")
     assert (said["log_level"], said["version"]) == ("error", 4)
     assert reason in said["reason"]
     assert kafka.taken == []

@@ -96,7 +96,7 @@ def test_change_that_was_interrupted_is_not_completed_as_another_one(
     if purpose == "savepoint":
         assert planned.carry_out(other, 1, drains=True) == 2
         return
-    with pytest.raises(ConfigError, match="was to bring version 1, and this is another pipeline"):
+    with pytest.raises(ConfigError, match="was bringing version 1, and this is another pipeline"):
         planned.carry_out(other, 1, drains=True)
 
 

@@ -97,7 +97,7 @@ def test_failed_reader_of_an_arc_that_is_to_be_drained_ends_the_wait_with_the_re
 ) -> None:
     with pytest.raises(PipelineError, match="for A_B to be drained: 7 offsets left, and B_0 is"):
         job.follow()
-    assert job.said == ["version 2 comes once A_B, B_C are drained"]
+    assert job.said == ["version 2 follows once A_B, B_C are drained"]
 
 
 def test_failed_reader_of_an_empty_arc_holds_nothing_up(job: Job) -> None:
@@ -123,8 +123,8 @@ def test_paused_reader_holds_the_change_up_once_it_rests(job: Job) -> None:
     with pytest.raises(PipelineError) as caught:
         job.follow()
     assert str(caught.value) == (
-        "A_B is to be drained, and B is paused: `pipeline resume B` lets it go on, and `pipeline "
-        "reset B --to-latest --topic A_B` gives up what is left (7 offsets)"
+        "A_B is to be drained, and B is paused: `pipeline resume B` lets it continue, and "
+        "`pipeline reset B --to-latest --topic A_B` gives up what is left (7 offsets)"
     )
 
 
@@ -137,7 +137,7 @@ def test_ctrl_c_ends_the_wait_and_not_the_change(job: Job) -> None:
     with pytest.raises(KeyboardInterrupt):
         following.follow(None, None, 2, 0.0, say)  # type: ignore[arg-type]
     assert job.said[1:] == [
-        "the JobManager goes on with it: see `pipeline status` and `pipeline versions`"
+        "the JobManager continues with it: see `pipeline status` and `pipeline versions`"
     ]
 
 

@@ -108,7 +108,7 @@ def test_times_of_steps_behind_other_processors_are_those_of_the_job(config: Con
             "- {id: Other, type: count, to: [sink]}",
             "- {id: Counter, type: count, to: [sink]}",
             "Counter",
-            "Counter does not read in in the pipeline that runs",
+            "Counter does not read in in the running pipeline",
         ),
         (
             "- {id: Other, type: count, to: [sink]}",

@@ -180,7 +180,7 @@ def test_manifest_that_is_no_json_object_is_refused(tmp_path: Path, content: byt
 
 
 def test_folder_without_a_manifest_is_no_savepoint(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no savepoint"):
+    with pytest.raises(ConfigError, match="is not a savepoint"):
         read_manifest(tmp_path)
 
 

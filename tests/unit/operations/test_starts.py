@@ -57,7 +57,7 @@ def test_places_are_found_in_what_there_is(text: str, offsets: tuple[int, int]) 
 
 @pytest.mark.parametrize("text", ["", "begin", "-0", "1.5", "2024-13-01", "٣"])
 def test_anything_else_is_refused_with_what_is_possible(text: str) -> None:
-    with pytest.raises(ValueError, match="is no place: write earliest, latest, an offset"):
+    with pytest.raises(ValueError, match="is not a position: write earliest, latest, an offset"):
         parse_start(text)
 
 

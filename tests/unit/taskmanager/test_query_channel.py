@@ -459,7 +459,7 @@ def test_driver_that_is_gone_fails_the_task_and_no_record(remote: RemoteQueries)
 def test_driver_that_does_not_listen_fails_the_task() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
-        with pytest.raises(SparkLostError, match="takes no queries"):
+        with pytest.raises(SparkLostError, match="does not accept queries"):
             RemoteQueries(silent.getsockname(), KEY).open(QuerySpec("1"))
 
 

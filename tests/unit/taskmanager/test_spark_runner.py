@@ -95,7 +95,7 @@ def test_a_worker_that_was_killed_is_reported_without_advice_about_settings_of_q
     )
     found = spark._summary(RuntimeError(said))
     assert found.endswith(
-        "Python worker exited unexpectedly (crashed). It was killed, perhaps for want of memory, "
-        "or a library aborted it."
+        "Python worker exited unexpectedly (crashed). It was killed, perhaps because memory ran "
+        "out, or a library aborted it."
     )
     assert "faulthandler" not in found

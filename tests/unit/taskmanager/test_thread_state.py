@@ -415,7 +415,7 @@ def test_a_task_that_user_code_ends_in_the_same_way_at_ten_starts_has_failed() -
     host.take(Assigned(task(0), False, MAX_PROCESS_MS))
     reason = "KeyError: 'url' (shop.py:9 in init)"
     assert all(isinstance(start_ends(host, reason), RestartTask) for _ in range(9))
-    assert start_ends(host, reason) == ReportFailed(task(0), f"{reason}; 10 starts ended so")
+    assert start_ends(host, reason) == ReportFailed(task(0), f"{reason}; 10 starts ended like this")
 
 
 def test_another_reason_and_a_start_that_succeeds_begin_the_count_again() -> None:
