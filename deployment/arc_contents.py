@@ -88,8 +88,8 @@ def held_up(
     return (
         f"{waiting} for {arc.topic} to be drained: {counted(left, 'offset')} left, and "
         f"{listed(tasks)} {'is' if len(tasks) == 1 else 'are'} FAILED ({failed[0].reason}). "
-        f"What you can do: {back}. Once the cause is gone, `pipeline restart {reader}` lets it go "
-        f"on. To give up what is left: `pipeline pause {reader}`, then {_reset(arc)}"
+        f"What you can do: {back}. Once the cause is gone, `pipeline restart {reader}` lets it "
+        f"continue. To give up what is left: `pipeline pause {reader}`, then {_reset(arc)}"
     )
 
 
