@@ -58,10 +58,7 @@ class MapValuesAsync(Operation):
                 f"{step.parents[0]!r} feeds {others[0]!r} too: let that follow {step!r}, or put a "
                 "repartition between"
             )
-        compiler.builder.add_processor(
-            step.name, partial(ValueMapper, self.function, self.settings), compiler.parents(step)
-        )
-        compiler.produces(step, step.name)
+        compiler.runs(step, partial(ValueMapper, self.function, self.settings))
 
 
 def map_values_async(

@@ -12,7 +12,7 @@ from kafka_pipeline.streams.dsl.common_origins import add_begin
 from kafka_pipeline.streams.dsl.graph import ANY_TOPIC, Graph, Step
 from kafka_pipeline.streams.dsl.newest_changes import NewestChanges
 from kafka_pipeline.streams.engine.builder import TopologyBuilder
-from kafka_pipeline.streams.engine.nodes import Source
+from kafka_pipeline.streams.engine.nodes import Source, Supplier
 from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.stores import StoreBuilder
@@ -84,6 +84,25 @@ class Compiler:
 
     def children(self, step: Step) -> list[Step]:
         return self._children[step]
+
+    def runs(
+        self,
+        step: Step,
+        supplier: Supplier,
+        parents: Sequence[str] | None = None,
+        *,
+        holds_ms: int = 0,
+        looks_up: bool = False,
+    ) -> None:
+        self.builder.add_processor(
+            step.name,
+            supplier,
+            self.parents(step) if parents is None else parents,
+            stores=step.operation.stores(),
+            holds_ms=holds_ms,
+            looks_up=looks_up,
+        )
+        self.produces(step, step.name)
 
     def produces(self, step: Step, node: str) -> None:
         if step in self._cached and step.operation.stores():

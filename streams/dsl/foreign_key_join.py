@@ -169,13 +169,7 @@ class KeepSubscriptions(Operation):
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         compiler.add_store(self.subscriptions.definition())
-        compiler.builder.add_processor(
-            step.name,
-            partial(Keeper, self.subscriptions, self.right),
-            compiler.parents(step),
-            stores=self.stores(),
-        )
-        compiler.produces(step, step.name)
+        compiler.runs(step, partial(Keeper, self.subscriptions, self.right))
 
 
 class Keeper(BatchProcessor):
@@ -249,13 +243,7 @@ class AnswerChanges(Operation):
         return True
 
     def compile(self, step: Step, compiler: Compiling) -> None:
-        compiler.builder.add_processor(
-            step.name,
-            partial(Answerer, self.subscriptions, self.is_versioned),
-            compiler.parents(step),
-            stores=self.stores(),
-        )
-        compiler.produces(step, step.name)
+        compiler.runs(step, partial(Answerer, self.subscriptions, self.is_versioned))
 
 
 class Answerer(Processor):

@@ -68,13 +68,7 @@ class Subscribe(Operation):
         return () if self.join.kind is JoinKind.LEFT else (self.join.name,)
 
     def compile(self, step: Step, compiler: Compiling) -> None:
-        compiler.builder.add_processor(
-            step.name,
-            partial(Subscriber, self.join),
-            compiler.parents(step),
-            stores=self.stores(),
-        )
-        compiler.produces(step, step.name)
+        compiler.runs(step, partial(Subscriber, self.join))
 
 
 class _Subscriptions:
@@ -202,13 +196,7 @@ class ResolveAnswers(Operation):
         return self.join.left.stores
 
     def compile(self, step: Step, compiler: Compiling) -> None:
-        compiler.builder.add_processor(
-            step.name,
-            partial(Resolver, self.join),
-            compiler.parents(step),
-            stores=self.stores(),
-        )
-        compiler.produces(step, step.name)
+        compiler.runs(step, partial(Resolver, self.join))
 
 
 class _Results:

@@ -11,6 +11,7 @@ from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.engine.builder import TopologyBuilder
 from kafka_pipeline.streams.engine.left_undone import is_async, never_run
+from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import StoreBuilder
@@ -144,6 +145,21 @@ class Compiling(Protocol):
 
     def output(self, step: Step) -> str:
         """Return the node that forwards what a step produces; it must have been recorded."""
+
+    def runs(
+        self,
+        step: Step,
+        supplier: Supplier,
+        parents: Sequence[str] | None = None,
+        *,
+        holds_ms: int = 0,
+        looks_up: bool = False,
+    ) -> None:
+        """Add the processor of a step, under its name; it forwards what the step produces.
+
+        The rest is as in `TopologyBuilder.add_processor`; by default, the parents are those of the
+        step.
+        """
 
     def produces(self, step: Step, node: str) -> None:
         """Record the node that forwards what a step produces."""

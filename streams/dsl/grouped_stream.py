@@ -367,8 +367,8 @@ class AddToTable(Operation):
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add the processor, and the store if it is the first one."""
         compiler.add_store(self.store)
-        compiler.builder.add_processor(
-            step.name,
+        compiler.runs(
+            step,
             partial(
                 StreamAggregator,
                 self.store.name,
@@ -377,10 +377,7 @@ class AddToTable(Operation):
                 TableSerdes(step.key_serde, step.value_serde),
                 compiler.sends_old_values(step),
             ),
-            compiler.parents(step),
-            stores=self.stores(),
         )
-        compiler.produces(step, step.name)
 
 
 class OneTable(Stateless):

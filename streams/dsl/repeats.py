@@ -48,10 +48,7 @@ class StatefulStep(Operation):
     def compile(self, step: Step, compiler: Compiling) -> None:
         for store in self.used:
             compiler.add_store(store)
-        compiler.builder.add_processor(
-            step.name, self.make, compiler.parents(step), stores=self.stores()
-        )
-        compiler.produces(step, step.name)
+        compiler.runs(step, self.make)
 
 
 class Identifier(NamedPart):

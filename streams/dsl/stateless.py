@@ -490,16 +490,12 @@ class Split(Operation):
             for child in compiler.children(step)
             if isinstance(child.operation, Branch)
         }
-        branching = partial(
-            Branching,
+        branching = Branching(
             step.name,
             [(nodes[branch], predicate) for branch, predicate in self.predicates.items()],
             "" if self.default is None else nodes[self.default],
         )
-        compiler.builder.add_processor(
-            step.name, partial(_make_splitter, branching), compiler.parents(step)
-        )
-        compiler.produces(step, step.name)
+        compiler.runs(step, partial(Splitter, branching))
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,7 +508,3 @@ class Branch(Stateless):
 def branch(name: str) -> Branch:
     """Return the step that begins a branch."""
     return Branch(f"split.{name}", PassPart, unused, branch=name)
-
-
-def _make_splitter(branching: Callable[[], Branching]) -> Splitter:
-    return Splitter(branching())

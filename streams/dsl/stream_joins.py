@@ -138,14 +138,7 @@ class JoinStreams(Operation):
         for store in self._stores(step):
             compiler.add_store(store)
         sides = add_sides(step, compiler)
-        compiler.builder.add_processor(
-            step.name,
-            partial(StreamJoiner, self.join),
-            sides,
-            stores=self.stores(),
-            holds_ms=self.join.holds_ms,
-        )
-        compiler.produces(step, step.name)
+        compiler.runs(step, partial(StreamJoiner, self.join), sides, holds_ms=self.join.holds_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +156,7 @@ class JoinWithSelf(Operation):
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         compiler.add_store(self.join.side_store(LEFT, step.after_key))
-        compiler.builder.add_processor(
-            step.name,
-            partial(SelfJoiner, self.join),
-            compiler.parents(step),
-            stores=self.stores(),
-        )
-        compiler.produces(step, step.name)
+        compiler.runs(step, partial(SelfJoiner, self.join))
 
 
 class _Joining(FollowsTime):

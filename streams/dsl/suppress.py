@@ -186,14 +186,8 @@ class SuppressTable(Operation):
         until = "windows close" if self.suppress.limit_ms is None else "a time limit"
         compiler.add_store(waiting.of_parts((f"updates that wait until {until}",)))
         compiler.add_store(times_store(self.store))
-        compiler.builder.add_processor(
-            step.name,
-            partial(Suppressor, self, step.key_serde, step.value_serde),
-            compiler.parents(step),
-            stores=self.stores(),
-            holds_ms=self.holds_ms,
-        )
-        compiler.produces(step, step.name)
+        make = partial(Suppressor, self, step.key_serde, step.value_serde)
+        compiler.runs(step, make, holds_ms=self.holds_ms)
 
 
 class Suppressor(EitherWay, FollowsTime):

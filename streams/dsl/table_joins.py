@@ -91,15 +91,13 @@ class JoinTables(Operation):
                 table_store(self.store, step.key_serde, step.value_serde, after_key=step.after_key)
             )
         sends_old = compiler.sends_old_values(step)
-        compiler.builder.add_processor(
-            step.name,
+        compiler.runs(
+            step,
             partial(CommonOriginJoiner, self, sends_old, step.key_serde)
             if self.origins
             else partial(TableJoiner, self, sends_old),
             parents,
-            stores=self.stores(),
         )
-        compiler.produces(step, step.name)
 
 
 class TableJoiner(EitherWay):

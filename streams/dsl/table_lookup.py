@@ -60,14 +60,7 @@ class JoinTable(Operation):
         return self.lookup.values.stores
 
     def compile(self, step: Step, compiler: Compiling) -> None:
-        compiler.builder.add_processor(
-            step.name,
-            partial(TableLookup, self.lookup),
-            compiler.parents(step),
-            stores=self.stores(),
-            looks_up=bool(self.stores()),
-        )
-        compiler.produces(step, step.name)
+        compiler.runs(step, partial(TableLookup, self.lookup), looks_up=bool(self.stores()))
 
 
 class TableLookup(EitherWay):
@@ -182,14 +175,9 @@ class JoinTableLater(Operation):
     def compile(self, step: Step, compiler: Compiling) -> None:
         compiler.add_store(waiting_store(self.delay.waiting, step.after_key))
         compiler.add_store(times_store(self.delay.name))
-        compiler.builder.add_processor(
-            step.name,
-            partial(DelayedLookup, self.lookup, self.delay),
-            compiler.parents(step),
-            stores=self.stores(),
-            holds_ms=self.delay.grace_ms + 1,
+        compiler.runs(
+            step, partial(DelayedLookup, self.lookup, self.delay), holds_ms=self.delay.grace_ms + 1
         )
-        compiler.produces(step, step.name)
 
 
 class DelayedLookup(TableLookup, FollowsTime):

@@ -62,13 +62,7 @@ class Materialized(Operation):
             after_key=step.after_key,
         )
         compiler.add_store(store.of_topics(topics_read_for(step)).of_parts(self.parts))
-        compiler.builder.add_processor(
-            step.name,
-            self.supplier(step, compiler),
-            compiler.parents(step),
-            stores=self.stores(),
-        )
-        compiler.produces(step, step.name)
+        compiler.runs(step, self.supplier(step, compiler))
 
     @property
     def keeps_history(self) -> bool:
@@ -287,27 +281,16 @@ class ViewTable(Operation):
                 table_store(self.store, step.key_serde, step.value_serde, after_key=step.after_key)
             )
         sends_old = compiler.sends_old_values(step)
-        compiler.builder.add_processor(
-            step.name,
-            partial(
-                _make_view,
-                partial(View, step.name, self.compute),
-                self.store,
-                self.method,
-                sends_old=sends_old,
-                parent_sends_old=self.needs_old_values(sends_old),
-                skips_nothing=self._skips_nothing,
-            ),
-            compiler.parents(step),
-            stores=self.stores(),
+        make = partial(
+            ViewProcessor,
+            View(step.name, self.compute),
+            self.store,
+            self.method,
+            sends_old=sends_old,
+            parent_sends_old=self.needs_old_values(sends_old),
+            skips_nothing=self._skips_nothing,
         )
-        compiler.produces(step, step.name)
-
-
-def _make_view(
-    view: Callable[[], View], store: str | None, verb: str, **flags: bool
-) -> ViewProcessor:
-    return ViewProcessor(view(), store, verb, **flags)
+        compiler.runs(step, make)
 
 
 class NewValuePart(Part):
@@ -433,24 +416,9 @@ class MapToGroups(Operation):
         return True
 
     def compile(self, step: Step, compiler: Compiling) -> None:
-        compiler.builder.add_processor(
-            step.name,
-            partial(
-                _make_grouping,
-                self.label or step.name,
-                self.function,
-                self.is_versioned,
-                step.key_serde,
-            ),
-            compiler.parents(step),
-        )
-        compiler.produces(step, step.name)
-
-
-def _make_grouping(
-    name: str, function: Compute, is_versioned: bool, key_serde: Serde[Any]
-) -> GroupTableProcessor:
-    return GroupTableProcessor(GroupTable(name, function), is_versioned, key_serde)
+        grouping = GroupTable(self.label or step.name, self.function)
+        make = partial(GroupTableProcessor, grouping, self.is_versioned, step.key_serde)
+        compiler.runs(step, make)
 
 
 Same = Callable[[Any, Any], bool]

@@ -38,10 +38,7 @@ class Process(Operation):
         for store in self.used:
             if not isinstance(store, str):
                 compiler.add_store(store)
-        compiler.builder.add_processor(
-            step.name, self.supplied(step), compiler.parents(step), stores=self.stores()
-        )
-        compiler.produces(step, step.name)
+        compiler.runs(step, self.supplied(step))
 
     def supplied(self, step: Step) -> Supplier:
         """Return the supplier of the processor that runs."""
