@@ -71,32 +71,44 @@ class Subscribe(Operation):
         compiler.runs(step, partial(Subscriber, self.join))
 
 
-class _Subscriptions:
-    """Makes the subscriptions under the foreign keys of rows.
+class Subscriber(EitherWay):
+    """Sends subscriptions under the foreign keys of rows.
 
     If the foreign key has changed, the former subscription ends silently: only the new one answers.
     In an inner join, a row without a partner needs no answer, unless it has a result: an answer
     that takes the result back may be on its way, but will be out of date when it comes.
     """
 
-    def __init__(self, join: ForeignKeyJoin, context: ProcessorContext) -> None:
+    def __init__(self, join: ForeignKeyJoin) -> None:
         self._join = join
-        self._drop = context.drop
-        self._partition = int(context.task_id.rpartition("_")[2])
         self._foreign_key = join.foreign_key
         self._write_key = join.left_serdes.key.serialize
         self._write_value = join.left_serdes.value.serialize
         self._serialize_foreign_key = join.right_serdes.key.serialize
         self._is_left = join.kind is JoinKind.LEFT
         self._skips_older = join.left_is_versioned
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._partition = int(context.task_id.rpartition("_")[2])
         self._results: TimestampedKeyValueStore[Any, Any] | None = (
-            None if self._is_left else context.get_state_store(join.name)
+            None if self._is_left else context.get_state_store(self._join.name)
         )
 
-    def of(self, key: Any, change: Any) -> Sequence[tuple[bytes | None, bytes]]:
+    def process(self, batch: Batch) -> None:
+        found = results_of(self._subscriptions, batch)
+        pairs = [pair for each in found for pair in each]
+        keys, values = [key for key, _ in pairs], [value for _, value in pairs]
+        self.context.forward(repeated(batch, list(map(len, found)), keys, values))
+
+    def process_record(self, record: Record) -> None:
+        for foreign_key, data in self._subscriptions(record.key, record.value):
+            self.context.forward(Record(foreign_key, data, record.timestamp, record.headers))
+
+    def _subscriptions(self, key: Any, change: Any) -> Sequence[tuple[bytes | None, bytes]]:
         """Return what to send for a change of a row: serialized foreign keys and subscriptions."""
         if self._skips_older and not change.is_latest:
-            self._drop(OUT_OF_ORDER)
+            self.context.drop(OUT_OF_ORDER)
             return ()
         old, new = change.old, change.new
         if old is None and new is None:
@@ -105,7 +117,7 @@ class _Subscriptions:
         digest, key_data = self._row(key, new)
         if now is None and not self._is_left:
             if new is not None:
-                self._drop(NULL_FOREIGN_KEY)
+                self.context.drop(NULL_FOREIGN_KEY)
             if before is not None:
                 return ((before, subscription(Instruction.END, digest, key_data, self._partition)),)
             if not self._has_result(key_data):
@@ -155,27 +167,6 @@ class _Subscriptions:
             raise unwritable(self._join.where, error) from error
 
 
-class Subscriber(EitherWay):
-    """Sends subscriptions under the foreign keys of rows."""
-
-    def __init__(self, join: ForeignKeyJoin) -> None:
-        self._join = join
-
-    def init(self, context: ProcessorContext) -> None:
-        super().init(context)
-        self._subscriptions = _Subscriptions(self._join, context)
-
-    def process(self, batch: Batch) -> None:
-        found = results_of(self._subscriptions.of, batch)
-        pairs = [pair for each in found for pair in each]
-        keys, values = [key for key, _ in pairs], [value for _, value in pairs]
-        self.context.forward(repeated(batch, list(map(len, found)), keys, values))
-
-    def process_record(self, record: Record) -> None:
-        for foreign_key, data in self._subscriptions.of(record.key, record.value):
-            self.context.forward(Record(foreign_key, data, record.timestamp, record.headers))
-
-
 @dataclass(frozen=True, slots=True)
 class ResolveAnswers(Operation):
     """Makes results of the answers, with the rows of the left table."""
@@ -199,53 +190,46 @@ class ResolveAnswers(Operation):
         compiler.runs(step, partial(Resolver, self.join))
 
 
-class _Results:
+class Resolver(EitherWay):
     """Joins answers with the rows that asked.
 
     If a row has changed since it asked, the answer is out of date and is left out: the change has
     asked again.
     """
 
-    def __init__(self, join: ForeignKeyJoin, context: ProcessorContext) -> None:
-        serdes = join.left_serdes
-        self.rows = join.left.open(context).serialized(serdes.key, serdes.value)
-        self.read_key = serdes.key.deserialize
+    def __init__(self, join: ForeignKeyJoin) -> None:
+        self._left, self._left_serdes = join.left, join.left_serdes
+        self._read_key = join.left_serdes.key.deserialize
         self._joiner = join.joiner
         self._read_value = join.right_serdes.value.deserialize
         self._is_left = join.kind is JoinKind.LEFT
 
-    def of(self, key: bytes, answer: bytes) -> tuple[bool, Any]:
-        """Return whether an answer is up to date, and what it makes the row's result."""
-        digest, value_data = hash_and_value(answer)
-        found = self.rows.get(key)
-        if digest != (None if found is None else value_hash(found[0])):
-            return False, None
-        row = None if found is None else self.rows.value(found[0])
-        value = None if value_data is None else self._read_value(value_data)
-        if value is not None or (self._is_left and row is not None):
-            return True, self._joiner(row, value)
-        return True, None
-
-
-class Resolver(EitherWay):
-    """Joins answers with the rows that asked."""
-
-    def __init__(self, join: ForeignKeyJoin) -> None:
-        self._join = join
-
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
-        self._results = _Results(self._join, context)
+        serdes = self._left_serdes
+        self._rows = self._left.open(context).serialized(serdes.key, serdes.value)
 
     def process(self, batch: Batch) -> None:
-        found = results_of(self._results.of, batch)
+        found = results_of(self._result, batch)
         current = selected(batch, [is_current for is_current, _ in found])
-        keys = list(map(self._results.read_key, current.keys))
+        keys = list(map(self._read_key, current.keys))
         joined = [result for is_current, result in found if is_current]
         self.context.forward(current.with_columns(keys, joined))
 
     def process_record(self, record: Record) -> None:
-        is_current, joined = self._results.of(record.key, record.value)
+        is_current, joined = self._result(record.key, record.value)
         if is_current:
-            key = self._results.read_key(record.key)
+            key = self._read_key(record.key)
             self.context.forward(Record(key, joined, record.timestamp, record.headers))
+
+    def _result(self, key: bytes, answer: bytes) -> tuple[bool, Any]:
+        """Return whether an answer is up to date, and what it makes the row's result."""
+        digest, value_data = hash_and_value(answer)
+        found = self._rows.get(key)
+        if digest != (None if found is None else value_hash(found[0])):
+            return False, None
+        row = None if found is None else self._rows.value(found[0])
+        value = None if value_data is None else self._read_value(value_data)
+        if value is not None or (self._is_left and row is not None):
+            return True, self._joiner(row, value)
+        return True, None
