@@ -19,6 +19,7 @@ from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.proven_ends import settled_ends
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.deployment.desired_state import version_to_json
 from kafka_pipeline.deployment.job import read_deployment
 from kafka_pipeline.operations.savepoints.job_stop import JobStop, Say, require_may_stop
 from kafka_pipeline.operations.savepoints.manifest import (
@@ -28,7 +29,6 @@ from kafka_pipeline.operations.savepoints.manifest import (
     SavedPartition,
     SavedPosition,
     SavedStore,
-    made_version,
     write_manifest,
 )
 from kafka_pipeline.operations.savepoints.record_files import RecordFile
@@ -188,7 +188,7 @@ class Creation:
             made_by=stop.stop.by,
             stopped_ms=max(wall_clock_ms() - began_ms, 0),
             token=stop.stop.token,
-            version=made_version(version),
+            version=version_to_json(version),
             stores=stores,
             inputs=inputs,
         )

@@ -22,7 +22,6 @@ from kafka_pipeline.common.typed_json import Count, Name, Strict, as_json, from_
 from kafka_pipeline.deployment.desired_state import (
     PipelineVersion,
     version_from_json,
-    version_to_json,
 )
 
 FORMAT = 1
@@ -161,11 +160,6 @@ def _write(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file)
-
-
-def made_version(version: PipelineVersion) -> Any:
-    """Return a version as a manifest keeps it."""
-    return version_to_json(version)
 
 
 def is_savepoint(folder: Path) -> bool:

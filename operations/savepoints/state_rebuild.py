@@ -26,7 +26,7 @@ from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.deployment.deploy import Proposal
-from kafka_pipeline.deployment.desired_state import PipelineVersion
+from kafka_pipeline.deployment.desired_state import PipelineVersion, version_to_json
 from kafka_pipeline.operations.cluster_watcher import read_status
 from kafka_pipeline.operations.savepoints.change_at_rest import ChangeAtRest
 from kafka_pipeline.operations.savepoints.job_stop import Say
@@ -37,7 +37,6 @@ from kafka_pipeline.operations.savepoints.manifest import (
     SavedPosition,
     SavedStore,
     is_savepoint,
-    made_version,
     read_manifest,
     write_manifest,
 )
@@ -319,7 +318,7 @@ class _State:
         version = PipelineVersion(1, target.pipeline, target.text, 0, savepoint.made_by)
         manifest = structs.replace(
             savepoint,
-            version=made_version(version),
+            version=version_to_json(version),
             stores=tuple(self._stores(part)),
             inputs=tuple(self._inputs(savepoint, positions)),
         )

@@ -46,6 +46,7 @@ from kafka_pipeline.deployment.desired_state import (
     Trial,
     Wish,
     records,
+    version_to_json,
 )
 from kafka_pipeline.operations.savepoints.manifest import (
     FORMAT,
@@ -53,7 +54,6 @@ from kafka_pipeline.operations.savepoints.manifest import (
     SavedInput,
     SavedPosition,
     SavedStore,
-    made_version,
     write_manifest,
 )
 from kafka_pipeline.operations.savepoints.record_files import RecordFile
@@ -237,7 +237,7 @@ def write_savepoint(folder: Path, pipeline: Pipeline) -> None:
         made_by="ada@host",
         stopped_ms=250,
         token="t0",
-        version=made_version(made(pipeline)),
+        version=version_to_json(made(pipeline)),
         stores=(
             SavedStore(
                 processor="Balance",

@@ -26,6 +26,7 @@ from kafka_pipeline.deployment.desired_state import (
     StopOrder,
     Wish,
     records,
+    version_to_json,
 )
 from kafka_pipeline.operations.savepoints import restore as module
 from kafka_pipeline.operations.savepoints import restore_plan
@@ -37,7 +38,6 @@ from kafka_pipeline.operations.savepoints.manifest import (
     SavedPosition,
     SavedStore,
     Sources,
-    made_version,
     write_manifest,
 )
 from kafka_pipeline.operations.savepoints.record_files import RecordFile
@@ -120,7 +120,7 @@ def saved(config: Config, tmp_path: Path, text: str, *, has_state: bool = True) 
         made_by="me@x",
         stopped_ms=2,
         token="t0",
-        version=made_version(version),
+        version=version_to_json(version),
         stores=(
             SavedStore(
                 processor="Counter",

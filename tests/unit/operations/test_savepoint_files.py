@@ -19,7 +19,7 @@ from kafka_pipeline.common.pipelines.specs import ForwardSpec
 from kafka_pipeline.common.pipelines.spreading import Spreading
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.deployment.desired_state import PipelineVersion, Wish
+from kafka_pipeline.deployment.desired_state import PipelineVersion, Wish, version_to_json
 from kafka_pipeline.operations.savepoints import create
 from kafka_pipeline.operations.savepoints.manifest import (
     FORMAT,
@@ -29,7 +29,6 @@ from kafka_pipeline.operations.savepoints.manifest import (
     SavedPosition,
     SavedStore,
     is_savepoint,
-    made_version,
     pipeline_file,
     read_manifest,
     write_manifest,
@@ -68,7 +67,7 @@ def manifest(stores: tuple[SavedStore, ...] = (), inputs: tuple[SavedInput, ...]
         made_by="me@x",
         stopped_ms=2,
         token="t0",
-        version=made_version(VERSION),
+        version=version_to_json(VERSION),
         stores=stores,
         inputs=inputs,
     )
