@@ -167,9 +167,9 @@ def enriched(frame: DataFrame) -> DataFrame:
     return grouped.agg(F.count("*").alias("c"), F.sum("n").alias("s"))
 
 
-def distinct(frame: DataFrame, columns: str = "key, n") -> DataFrame:
-    """Distinct rows of these columns."""
-    return frame.where("n <> 1").selectExpr(*columns.split(", ")).distinct()
+def distinct(frame: DataFrame) -> DataFrame:
+    """Distinct rows."""
+    return frame.where("n <> 1").select("key", "n").distinct()
 
 
 def without_duplicates(frame: DataFrame) -> DataFrame:

@@ -96,60 +96,6 @@ def test_rows_are_in_the_order_of_spark(local: LocalQueries, seeds: list[int], o
         assert found == expected(query, "input", "key", table), f"seed {seed}"
 
 
-UPDATES = [
-    ("concat(key, '-', place)", "key", "amount DESC", "place <= 3", "input"),
-    (f"concat({OF_CUSTOMER}, '-', place)", "customer", "price, n DESC", "place < 3", "input"),
-    (f"concat(key, {AT}, place)", "key, w", "n DESC", "place = 1", HOUR),
-    # Rows that WHERE leaves out are deleted.
-    (f"concat({OF_CUSTOMER}, {AT}, place)", "customer, w", "n", "place <= 2 AND amount > 0", HOUR),
-    ("concat(key, place)", "key", "amount", "place IN (1, 3) AND customer <> 'a'", "input"),
-    (
-        f"concat({OF_CUSTOMER}, {AT}, place)",
-        "w, customer",
-        "amount DESC NULLS LAST, n",
-        "place BETWEEN 2 AND 3",
-        "window(timestamp, '1 hour', '20 minutes', '5 minutes')",
-    ),
-]
-
-
-def source_of(window: str) -> str:
-    return window if window == "input" else f"(SELECT *, {window} AS w FROM input WHERE n <> 3)"
-
-
-@pytest.mark.parametrize(("key", "groups", "order", "where", "window"), long_but_the_first(UPDATES))
-def test_updates_end_with_the_best_of_all_records(
-    shared: OpenedOnce,
-    seeds: list[int],
-    key: str,
-    groups: str,
-    order: str,
-    where: str,
-    window: str,
-) -> None:
-    query, source = best(key, groups, order, where), source_of(window)
-    for seed in seeds:
-        chance = random.Random(f"{seed} {query}")
-        rows = random_rows(chance, spread=100)
-        job = Job(pipeline(of_engine(query, source), ""), shared)
-        run(job, rows, chance)
-        results = job.take()
-        table: dict[str | None, Any] = {}
-        times: dict[str | None, int] = {}
-        for result in results:
-            assert result.timestamp >= times.get(result.key, 0), "a change is never older"
-            times[result.key] = result.timestamp
-            if result.value is None:
-                assert table.pop(result.key, None) is not None, "only what was given is deleted"
-            else:
-                table[result.key] = rounded(result.value)
-        wanted = expected(query, source, groups, table_of(rows))
-        assert table == {key: value for key, (value, _) in wanted.items()}, f"seed {seed}"
-        assert all(times[key] <= last for key, (_, last) in wanted.items()), f"seed {seed}"
-        assert (job.skipped, job.dropped) == (sum("raw" in row for row in rows), {})
-        job.close()
-
-
 @pytest.mark.parametrize(
     ("slide", "planned"), long_but_the_first([("1 hour", "60 min"), ("20 minutes", "20 min")])
 )

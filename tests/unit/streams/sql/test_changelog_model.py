@@ -37,10 +37,6 @@ TOTALS = (
     "count(DISTINCT price) AS d, sum(DISTINCT price) FILTER (WHERE price < 5) AS e FROM input "
     "GROUP BY category"
 )
-FILTERED = (
-    "SELECT category AS key, count(*) FILTER (WHERE price > 5) AS high, count(*) AS c FROM input "
-    "GROUP BY category"
-)
 ENDS = (
     "SELECT category AS key, min(cast(n AS FLOAT)) AS float, max(cast(n AS DECIMAL(5,2))) AS "
     "decimal, max(cast(4 * n AS TINYINT)) AS tiny, min(date_add(DATE'1970-01-01', int(4 * n))) AS "
@@ -50,11 +46,6 @@ ENDS = (
     "unix_millis(max(timestamp)) AS time, avg(DISTINCT n) AS mean, "
     "count(DISTINCT n, price) AS pairs FROM input GROUP BY category"
 )
-EXPRESSIONS = (
-    "SELECT category AS key, max(10 / price) FILTER (WHERE price <> 0) AS a, max(price) - "
-    "min(DISTINCT price) AS b, max(category) AS c, max(5) AS e FROM input GROUP BY category "
-    "HAVING max(price) IS NULL OR max(price) > 1"
-)
 VARIANCES = (
     "SELECT category AS key, stddev(price) AS s, var_pop(1e9 + n) AS p, variance(price) FILTER "
     "(WHERE n > 0) AS v, round(skewness(price), 9) AS w, round(kurtosis(price), 9) AS k, "
@@ -62,35 +53,15 @@ VARIANCES = (
     "covar_pop(n, n) AS q, var_pop(if(n = 2, 1e200, n)) < 1e300 AS large FROM input "
     "GROUP BY category"
 )
-COLLECTIONS = (
-    "SELECT category AS key, collect_list(price) AS l, collect_set(price) AS s, "
-    "collect_list(n) FILTER (WHERE price > 5) AS f, size(collect_set(struct(price, n))) AS p, "
-    "array_sort(collect_list(array(price))) AS a, max(price) AS m FROM input GROUP BY category "
-    "HAVING size(collect_list(key)) > 1"
-)
-LOWEST = (
-    "SELECT category AS key, min(p) AS l, count(*) AS c FROM (SELECT category, key AS k, "
-    "max(price) AS p FROM input GROUP BY category, key) GROUP BY category"
-)
 BEST = (
     "SELECT concat(category, '-', place) AS key, place, price, k FROM (SELECT category, price, "
     "key AS k, row_number() OVER (PARTITION BY category ORDER BY price DESC NULLS LAST) AS place "
     "FROM input) WHERE place <= 2"
 )
-BEST_OF_GROUPS = (
-    "SELECT concat(whole, place) AS key, place, category, s FROM (SELECT *, row_number() OVER "
-    "(PARTITION BY whole ORDER BY s DESC NULLS LAST, category) AS place FROM (SELECT 'all' AS "
-    "whole, category, sum(price) AS s FROM input GROUP BY category)) WHERE place <= 2 AND s > 9"
-)
 RANKS = (
     "SELECT concat(category, '-', k) AS key, place, price FROM (SELECT category, price, key AS k, "
     "rank() OVER (PARTITION BY category ORDER BY price DESC NULLS LAST) AS place FROM input) "
     "WHERE place <= 2"
-)
-RANKS_OF_GROUPS = (
-    "SELECT concat(whole, category) AS key, place, s FROM (SELECT *, dense_rank() OVER "
-    "(PARTITION BY whole ORDER BY c DESC) AS place FROM (SELECT 'all' AS whole, category, "
-    "sum(price) AS s, count(*) AS c FROM input GROUP BY category)) WHERE place < 3 AND s > 9"
 )
 PLACES = (
     "SELECT concat(category, '-', place) AS key, k FROM (SELECT category, key AS k, row_number() "
@@ -98,10 +69,6 @@ PLACES = (
 )
 DIFFERENT = "SELECT category AS key, category FROM input GROUP BY category"
 DISTINCT = "SELECT DISTINCT category AS key, category FROM input"
-WINDOWS = (
-    "SELECT concat_ws('|', category, unix_seconds(window.start)) AS key, count(*) AS c, "
-    "sum(price) AS s, max(n) AS n FROM input GROUP BY category, window(timestamp, '20 minutes'{})"
-)
 BEST_OF_WINDOWS = (
     "SELECT concat_ws('|', category, unix_seconds(window.start)) AS key, k FROM (SELECT category, "
     "window, key AS k, row_number() OVER (PARTITION BY category, window ORDER BY price DESC NULLS "
@@ -141,10 +108,6 @@ def totals(rows: Rows) -> dict[str | None, Any]:
     return found
 
 
-def frequent(rows: Rows) -> dict[str | None, Any]:
-    return {key: row for key, row in totals(rows).items() if row["c"] > 2}
-
-
 def low(rows: Rows) -> dict[str | None, Any]:
     return totals({key: row for key, row in rows.items() if (row["price"] or 0) < 7})
 
@@ -157,10 +120,6 @@ def doubled(rows: Rows) -> dict[str | None, Any]:
             if row["price"] is not None
         }
     )
-
-
-def by_key(rows: Rows) -> dict[str | None, Any]:
-    return {key: {"s": row["price"]} for key, row in rows.items()}
 
 
 def ends(rows: Rows) -> dict[str | None, Any]:
@@ -183,21 +142,6 @@ def ends(rows: Rows) -> dict[str | None, Any]:
             "mean": sum({*numbers}) / len({*numbers}) if numbers else None,
             "pairs": len({(n, p) for n, p in pairs if n is not None and p is not None}),
         }
-    return found
-
-
-def expressions(rows: Rows) -> dict[str | None, Any]:
-    found = {}
-    for category, row in totals(rows).items():
-        low, high = row["l"], row["h"]
-        if high is None or high > 1:
-            prices = [each["price"] for each in rows.values() if each["category"] == category]
-            found[category] = {
-                "a": max((10 / price for price in prices if price), default=None),
-                "b": None if high is None else high - low,
-                "c": category,
-                "e": 5,
-            }
     return found
 
 
@@ -242,56 +186,11 @@ def variances(rows: Rows) -> dict[str | None, Any]:
     return found
 
 
-def collections(rows: Rows) -> dict[str | None, Any]:
-    found = {}
-    for category, members in by_category(rows).items():
-        prices = sorted(row["price"] for row in members if row["price"] is not None)
-        high = [row["n"] for row in members if (row["price"] or 0) > 5 and row["n"] is not None]
-        if len(members) > 1:
-            found[category] = {
-                "l": prices,
-                "s": sorted({*prices}),
-                "f": sorted(high),
-                "p": len({(row["price"], row["n"]) for row in members}),
-                "a": [
-                    *([None] for row in members if row["price"] is None),
-                    *([price] for price in prices),
-                ],
-                "m": max(prices, default=None),
-            }
-    return found
-
-
 def by_category(rows: Rows) -> dict[str | None, list[Row]]:
     groups = defaultdict[str | None, list[Row]](list)
     for row in rows.values():
         groups[row["category"]].append(row)
     return groups
-
-
-def lowest(rows: Rows) -> dict[str | None, Any]:
-    return {key: {"l": row["l"], "c": row["c"]} for key, row in totals(rows).items()}
-
-
-def windows(rows: Rows, slide: int = 20) -> dict[str | None, Any]:
-    """Return the groups of windows of 20 minutes, which begin every `slide` minutes."""
-    groups = defaultdict[str, list[Mapping[str, Any]]](list)
-    for row in rows.values():
-        last = row["at"] // slide * slide
-        for start in range(last, last - 20, -slide):
-            groups[f"{row['category']}|{60 * start}"].append(row)
-    found: dict[str | None, Any] = {}
-    for key, members in groups.items():
-        prices, numbers = (
-            [row[name] for row in members if row[name] is not None] for name in ("price", "n")
-        )
-        total = sum(prices) if prices else None
-        found[key] = {"c": len(members), "s": total, "n": max(numbers, default=None)}
-    return found
-
-
-def hops(rows: Rows) -> dict[str | None, Any]:
-    return windows(rows, 5)
 
 
 def best_of_windows(rows: Rows) -> dict[str | None, Any]:
@@ -314,16 +213,6 @@ def best(rows: Rows) -> dict[str | None, Any]:
     return found
 
 
-def best_of_groups(rows: Rows) -> dict[str | None, Any]:
-    sums = [(row["s"], category) for category, row in totals(rows).items() if row["s"] is not None]
-    ordered = sorted(sums, key=lambda each: (-each[0], each[1]))
-    return {
-        f"all{place}": {"place": place, "category": category, "s": total}
-        for place, (total, category) in enumerate(ordered[:2], 1)
-        if total > 9
-    }
-
-
 def ranks(rows: Rows) -> dict[str | None, Any]:
     found: dict[str | None, Any] = {}
     for category, members in by_category(rows).items():
@@ -336,31 +225,8 @@ def ranks(rows: Rows) -> dict[str | None, Any]:
     return found
 
 
-def ranks_of_groups(rows: Rows) -> dict[str | None, Any]:
-    groups = totals(rows)
-    counts = sorted({row["c"] for row in groups.values()}, reverse=True)
-    return {
-        f"all{category}": {"place": counts.index(row["c"]) + 1, "s": row["s"]}
-        for category, row in groups.items()
-        if row["c"] in counts[:2] and (row["s"] or 0) > 9
-    }
-
-
-def places(rows: Rows) -> dict[str | None, Any]:
-    found: dict[str | None, Any] = {}
-    for category, members in by_category(rows).items():
-        prices = [-1 if row["price"] is None else row["price"] for row in members]
-        order = sorted(zip(prices, (row["key"] for row in members), strict=True))
-        found |= {f"{category}-{at}": {"k": key} for at, (_, key) in enumerate(order, 1)}
-    return found
-
-
 def categories(rows: Rows) -> dict[str | None, Any]:
     return {row["category"]: {"category": row["category"]} for row in rows.values()}
-
-
-def filtered(rows: Rows) -> dict[str | None, Any]:
-    return {key: {"high": row["i"], "c": row["c"]} for key, row in totals(rows).items()}
 
 
 def query(text: str) -> str:
@@ -373,25 +239,13 @@ LOW = TOTALS.replace("GROUP", "WHERE coalesce(price, 0) < 7 GROUP")
 BETWEEN = "SELECT key, category, 2 * price AS price FROM input WHERE price IS NOT NULL"
 PIPELINES: dict[str, tuple[str, Callable[[Rows], dict[str | None, Any]]]] = {
     "all functions": (query(TOTALS), totals),
-    "a count of some rows first": (query(FILTERED), filtered),
-    "having": (query(TOTALS + " HAVING count(*) > 2"), frequent),
-    "where": (query(LOW), low),
     "values of all types": (query(ENDS), ends),
-    "expressions": (query(EXPRESSIONS), expressions),
     "variances": (query(VARIANCES), variances),
-    "collections": (query(COLLECTIONS), collections),
-    "an aggregate of aggregates": (query(LOWEST), lowest),
     "best rows": (query(BEST), best),
-    "best rows of aggregates": (query(BEST_OF_GROUPS), best_of_groups),
     "ranks": (query(RANKS), ranks),
-    "ranks of aggregates": (query(RANKS_OF_GROUPS), ranks_of_groups),
-    "places of all rows": (query(PLACES), places),
-    "windows": (query(WINDOWS.format("")), windows),
-    "hopping windows": (query(WINDOWS.format(", '5 minutes'")), hops),
     "best rows of windows": (query(BEST_OF_WINDOWS), best_of_windows),
     "different rows": (query(DIFFERENT), categories),
     "distinct rows": (query(DISTINCT), categories),
-    "by their key": (query("SELECT key, sum(price) AS s FROM input GROUP BY key"), by_key),
     "a query in between": (
         f"""{SOURCES}
 - {{id: B, type: sql, query: "{BETWEEN}", {SCHEMA}, from: [prices], to: [F]}}
