@@ -152,25 +152,15 @@ class Delay:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinTableLater(Operation):
+class JoinTableLater(JoinTable):
     """Joins each record of a stream with the table once stream time has passed the grace period."""
 
-    lookup: Lookup
     delay: Delay
-
-    @property
-    def verb(self) -> str:
-        return self.lookup.kind.value
 
     def stores(self) -> tuple[str, ...]:
         """Return the names of the stores: those of the table, and the step's own."""
         delay = self.delay
         return (*self.lookup.values.stores, delay.waiting, times_store_name(delay.name))
-
-    @property
-    def takes_null_keys(self) -> bool:
-        """Whether records without a key have results: those of a left join have (KIP-962)."""
-        return self.lookup.kind.keeps(_SIDE)
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         compiler.add_store(waiting_store(self.delay.waiting, step.after_key))

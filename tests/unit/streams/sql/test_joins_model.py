@@ -18,6 +18,7 @@ from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.folding import make_view
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Result, Row
 from tests.unit.streams.sql.join_pipeline import pipeline
+from tests.unit.streams.sql.regular_join_model import in_order
 
 pytestmark = pytest.mark.integration
 
@@ -109,16 +110,6 @@ def send(
         job.send_together(parts)
         if chance.random() < 0.1:
             job.restart()
-
-
-def in_order(parts: dict[str, list[Row]]) -> list[tuple[str, Row]]:
-    """Return rows by the rule of tasks: the smallest head is next, and then the first topic."""
-    left = {topic: [*parts[topic]] for topic in ("orders", "payments") if topic in parts}
-    ordered: list[tuple[str, Row]] = []
-    while any(left.values()):
-        topic = min((each for each in left if left[each]), key=lambda t: left[t][0]["at"])
-        ordered.append((topic, left[topic].pop(0)))
-    return ordered
 
 
 def expected(query: str, taken: dict[str, list[Row]]) -> Counter[Any]:
