@@ -150,14 +150,11 @@ def results_of(merged: Merged) -> list[tuple[bytes | None, Any, int]]:
 
 
 def all_at_once(query: str, table: pa.Table) -> list[tuple[bytes | None, Any, int]]:
-    """Return what Spark itself gives for all records.
-
-    `{last}` in the query adds their last time, and `{last_2}` passes it on.
-    """
+    """Return what Spark gives for all records; `{last}` in the query adds their last time."""
     frame = _parsed(table)
     frame.createOrReplaceTempView("input")
     last = ", unix_millis(max(timestamp)) AS `last time`"
-    query = query.replace("{last}", last).replace("{last_2}", ", `last time`")
+    query = query.replace("{last}", last)
     return _collected(frame.sparkSession.sql(query))
 
 
