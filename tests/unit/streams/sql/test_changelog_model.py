@@ -1,17 +1,16 @@
 """Random upserts through queries over a changelog, compared with a model of the newest rows.
 
 Batches are cut at random places, tasks start again in between, and some records are rejected.
+`tests/random_sql` draws more such queries, and compares them with Spark.
 """
 
 from __future__ import annotations
 
-import math
 import random
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -45,13 +44,6 @@ ENDS = (
     "cast(min(if(n = -1.5, double('-inf'), n)) AS STRING) AS infinite, "
     "unix_millis(max(timestamp)) AS time, avg(DISTINCT n) AS mean, "
     "count(DISTINCT n, price) AS pairs FROM input GROUP BY category"
-)
-VARIANCES = (
-    "SELECT category AS key, stddev(price) AS s, var_pop(1e9 + n) AS p, variance(price) FILTER "
-    "(WHERE n > 0) AS v, round(skewness(price), 9) AS w, round(kurtosis(price), 9) AS k, "
-    "covar_samp(price, n) AS c, isnan(stddev_pop(if(n = 2, double('NaN'), n))) AS nan, "
-    "covar_pop(n, n) AS q, var_pop(if(n = 2, 1e200, n)) < 1e300 AS large FROM input "
-    "GROUP BY category"
 )
 BEST = (
     "SELECT concat(category, '-', place) AS key, place, price, k FROM (SELECT category, price, "
@@ -145,47 +137,6 @@ def ends(rows: Rows) -> dict[str | None, Any]:
     return found
 
 
-def central(power: int, *columns: Sequence[float]) -> float:
-    """Return the mean product of differences from the mean, of exact numbers."""
-    exact = [[Fraction(each) for each in column] for column in columns]
-    means = [sum(column) / len(column) for column in exact]
-    differences = [
-        [value - mean for value in column] for column, mean in zip(exact, means, strict=True)
-    ]
-    products = (math.prod(each) ** power for each in zip(*differences, strict=True))
-    return float(sum(products, Fraction(0)))
-
-
-def variances(rows: Rows) -> dict[str | None, Any]:
-    found = {}
-    for category, members in by_category(rows).items():
-        prices = [row["price"] for row in members if row["price"] is not None]
-        numbers = [row["n"] for row in members if row["n"] is not None]
-        high = [
-            row["price"]
-            for row in members
-            if row["price"] is not None and row["n"] is not None and row["n"] > 0
-        ]
-        pairs = [(row["price"], row["n"]) for row in members]
-        both = [pair for pair in pairs if None not in pair]
-        second = central(2, prices) if prices else 0
-        population = central(2, numbers) / len(numbers) if numbers else None
-        found[category] = {
-            "s": math.sqrt(second / (len(prices) - 1)) if len(prices) > 1 else None,
-            "p": population,
-            "v": central(2, high) / (len(high) - 1) if len(high) > 1 else None,
-            "w": round(math.sqrt(len(prices)) * central(3, prices) / second**1.5, 9)
-            if second
-            else None,
-            "k": round(len(prices) * central(4, prices) / second**2 - 3, 9) if second else None,
-            "c": central(1, *zip(*both, strict=True)) / (len(both) - 1) if len(both) > 1 else None,
-            "nan": 2 in numbers,
-            "q": population,
-            "large": None if population is None else 2 not in numbers or {*numbers} == {2},
-        }
-    return found
-
-
 def by_category(rows: Rows) -> dict[str | None, list[Row]]:
     groups = defaultdict[str | None, list[Row]](list)
     for row in rows.values():
@@ -240,7 +191,6 @@ BETWEEN = "SELECT key, category, 2 * price AS price FROM input WHERE price IS NO
 PIPELINES: dict[str, tuple[str, Callable[[Rows], dict[str | None, Any]]]] = {
     "all functions": (query(TOTALS), totals),
     "values of all types": (query(ENDS), ends),
-    "variances": (query(VARIANCES), variances),
     "best rows": (query(BEST), best),
     "ranks": (query(RANKS), ranks),
     "best rows of windows": (query(BEST_OF_WINDOWS), best_of_windows),
