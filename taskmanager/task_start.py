@@ -35,6 +35,7 @@ from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.units import group_of, settings_of, sharing_key, valued
 from kafka_pipeline.streams.stores.bytes_store import StoreBytes
 from kafka_pipeline.taskmanager.clients import Reader, TransactionalProducer
+from kafka_pipeline.taskmanager.offset_doubt import GO_ON
 from kafka_pipeline.taskmanager.past_records import PastRecords
 from kafka_pipeline.taskmanager.past_start import histories_of, open_past
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext, TaskMemory
@@ -485,14 +486,17 @@ class ProcessorStart(TaskStart):
         """Raise the error of an input that no longer has records that were processed.
 
         An unclean election of its leader does that, and begins an epoch. Once the input has grown
-        beyond the position, the records that are new before it would be left out.
+        beyond the position, the records that are new before it would be left out. Brokers that do
+        not say the epoch of a leader cannot be asked.
         """
         doubtful = {p: at for p, at in positions.items() if at.leader_epoch != NO_EPOCH}
         if doubtful:
             epochs = self._context.clients.brokers.leader_epochs([*doubtful])
-            doubtful = {p: at for p, at in doubtful.items() if epochs[p] != at.leader_epoch}
-        for error in reader.losses(doubtful, COORDINATOR_TIMEOUT_S) if doubtful else ():
-            raise self._memory.doubt.claim(error)
+            doubtful = {
+                p: at for p, at in doubtful.items() if epochs[p] not in (None, at.leader_epoch)
+            }
+        errors = reader.losses(doubtful, COORDINATOR_TIMEOUT_S) if doubtful else []
+        self._memory.doubt.weigh_epochs(doubtful, errors)
 
     def _warn_of_times(self, positions: Mapping[Partition, Committed]) -> None:
         """Log committed times that are too far in the future: all records since may be late."""
@@ -520,9 +524,7 @@ class ProcessorStart(TaskStart):
         raise NonRetriableError(
             f"group {self._group} has no offset of {', '.join(replica.in_topics)} partition "
             f"{replica.task.partition}, but the task has state: its records would be counted "
-            "twice. Say where it should continue: `pipeline pause`, then `pipeline reset` with "
-            "--to-earliest --state clear to begin again, or with --to-offset N --state keep, and "
-            'then `pipeline resume`; docs/how-to/troubleshoot.md, "Offsets are gone"'
+            "twice. " + GO_ON.format("Offsets are gone")
         )
 
     @property

@@ -53,6 +53,16 @@ def test_offset_that_was_never_there_is_not_certainly_lost(config: Config) -> No
         assert error.is_out_of_range
 
 
+def test_epoch_that_the_leader_does_not_know_is_not_certainly_that_of_another_log(
+    config: Config,
+) -> None:
+    """A leader that is cut off from the others does not know newer ones."""
+    with closing(PartitionReader(config, "group")) as reader:
+        (error,) = reader.losses({PLACE: Committed(CUT, leader_epoch=9)}, TIMEOUT_S)
+        assert error.is_out_of_range
+        assert "No epoch found" in error.reason
+
+
 def test_epoch_of_the_last_records_is_known_while_they_are_read(config: Config) -> None:
     with closing(PartitionReader(config, "group")) as reader:
         reader.assign({PLACE: 0})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from math import inf
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -16,12 +18,14 @@ from kafka_pipeline.common.kafka.clients import (
     TransactionFailedError,
 )
 from kafka_pipeline.common.kafka.data import ReadError
+from kafka_pipeline.taskmanager import offset_doubt
 from kafka_pipeline.taskmanager.clients import Reader
+from kafka_pipeline.taskmanager.offset_doubt import SURE_AFTER_S, SURE_ANSWERS
 from tests.unit.taskmanager.fakes import FakeAdmin, FakeReader, batch
 from tests.unit.taskmanager.noting import NotingProducer, NotingReader, assigned_to, start
 
 INPUT = ("in", 0)
-BEFORE, NOW = 3, 4
+BEFORE, NOW, UNKNOWN = 3, 4, 5
 
 
 @pytest.fixture
@@ -55,6 +59,34 @@ def test_task_whose_input_was_cut_before_its_position_does_not_go_on(
     assert asked == [{INPUT: Committed(0, leader_epoch=BEFORE)}]
 
 
+def test_task_with_an_epoch_of_another_cluster_fails_in_the_end(
+    monkeypatch: pytest.MonkeyPatch, asked: list[Mapping[Partition, Committed]]
+) -> None:
+    """As after the loss of a cluster whose topics and offsets were copied into another one."""
+    commit_epoch(monkeypatch, UNKNOWN)
+    claim = [ReadError(INPUT, "No epoch found", is_out_of_range=True)]
+    monkeypatch.setattr(NotingReader, "losses", lambda *_: claim)
+    for end in ("oldest_offsets", "high_watermarks"):
+        monkeypatch.setattr(FakeAdmin, end, lambda *_: {INPUT: 0}, raising=False)
+    times_s = iter(range(0, 1000, int(SURE_AFTER_S / SURE_ANSWERS) + 1))
+    monkeypatch.setattr(offset_doubt, "time", SimpleNamespace(monotonic=partial(next, times_s)))
+    assigned = assigned_to([], 0, monkeypatch)
+    for _ in range(SURE_ANSWERS - 1):
+        with pytest.raises(TransactionFailedError, match="does not know the epoch 5"):
+            start(assigned)
+    with pytest.raises(NonRetriableError, match="the offset comes from another cluster"):
+        start(assigned)
+
+
+def test_leader_that_does_not_say_its_epoch_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch, asked: list[Mapping[Partition, Committed]]
+) -> None:
+    commit_epoch(monkeypatch, BEFORE)
+    monkeypatch.setattr(FakeAdmin, "leader_epochs", lambda *_: {INPUT: None})
+    start(assigned_to([], 0, monkeypatch))
+    assert asked == []
+
+
 @pytest.mark.parametrize("epoch", [NOW, NO_EPOCH])
 def test_nothing_is_fetched_to_check_a_position_of_the_same_epoch(
     monkeypatch: pytest.MonkeyPatch, asked: list[Mapping[Partition, Committed]], epoch: int
@@ -64,13 +96,13 @@ def test_nothing_is_fetched_to_check_a_position_of_the_same_epoch(
     assert asked == []
 
 
-def test_task_starts_again_if_only_one_leader_says_that_the_position_is_lost(
+def test_task_starts_again_if_only_one_leader_does_not_know_the_epoch(
     monkeypatch: pytest.MonkeyPatch, asked: list[Mapping[Partition, Committed]]
 ) -> None:
     commit_epoch(monkeypatch, BEFORE)
     claim = [ReadError(INPUT, "no such offset", is_out_of_range=True)]
     monkeypatch.setattr(NotingReader, "losses", lambda *_: claim)
-    with pytest.raises(TransactionFailedError, match="no such offset"):
+    with pytest.raises(TransactionFailedError, match="does not know the epoch 3"):
         start(assigned_to([], 0, monkeypatch))
 
 
