@@ -47,8 +47,8 @@ def jobmanager(
 
     If the job runs another pipeline, PIPELINE may add to it and edit it. A PIPELINE that removes
     anything, or that has mistakes, is not used: an error is logged, and the job keeps running its
-    current version. When the JobManager ends (SIGTERM, Ctrl-C), the pipeline keeps running; the
-    next JobManager adopts the running tasks.
+    current version. When the JobManager ends (SIGTERM, Ctrl-C, SIGHUP), the pipeline keeps running;
+    the next JobManager adopts the running tasks.
     Exit codes: 0 stopped, 2 wrong argument or config.yaml, or the job runs nothing yet and PIPELINE
     or a topic is wrong, 3 Kafka is not there or metrics_port is taken, 4 another JobManager took
     over.

@@ -176,7 +176,7 @@ class TaskManagerDaemon:
         )
 
     def run(self) -> None:
-        """Work until SIGTERM, SIGINT or a refusal; the second signal ends the process at once.
+        """Work until a signal or a refusal; a second SIGTERM or SIGINT ends the process at once.
 
         Raises `SupersededError` when refused.
         """

@@ -23,7 +23,13 @@ from kafka_pipeline.common.errors import ConfigError
 CODE_PATTERN = r"^[^:\s]+:[^:.\s]+$"
 """Every reference to code matches this, for JSON Schema; `form_problem` refuses more."""
 
-_OWN_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+_OWN_SIGNALS = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
 logger = structlog.get_logger(__name__)
 _FORM = "write it as package.module:Name"
 

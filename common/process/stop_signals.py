@@ -1,4 +1,4 @@
-"""Handles SIGTERM and Ctrl-C in a daemon, from its first line on.
+"""Handles SIGTERM, Ctrl-C and a closed terminal in a daemon, from its first line on.
 
 This module imports little, so it is ready before the modules that take long to import.
 """
@@ -14,7 +14,10 @@ _NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """The handlers of SIGTERM and SIGINT, for the main thread.
+    """The handlers of SIGTERM, SIGINT and SIGHUP, for the main thread.
+
+    SIGHUP stays ignored if it was when the process started, as under `nohup`. It is never a second
+    signal: a shell and the kernel both send one when a terminal is closed.
 
     | from | the first signal | the second one |
     | --- | --- | --- |
@@ -33,6 +36,8 @@ class StopSignals:
         """Handle signals from now on. There is nothing to shut down yet."""
         for number in _NUMBERS:
             signal.signal(number, self._on_signal)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self._on_signal)
 
     def hold(self) -> None:
         """From now on, only record signals: there is something to shut down."""
@@ -49,6 +54,7 @@ class StopSignals:
             os._exit(0)
         for repeated in _NUMBERS:
             signal.signal(repeated, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self.is_requested = True
         if self._callback is not None:
             self._callback()

@@ -75,6 +75,7 @@ def _start(settings: Mapping[str, str]) -> SparkContext:
                 _conf(without_secrets(settings))
             )
         keep_names(gateway)
+        _outlive_terminal(gateway)
     context = _Context(conf=_conf(settings), gateway=gateway)
     java: Any = context._jvm
     java.java.lang.System.setProperty(*NO_EXTERNAL_DTD)
@@ -82,6 +83,15 @@ def _start(settings: Mapping[str, str]) -> SparkContext:
         # The JVM empties the folder when it ends, and then deletes it.
         java.java.io.File(private).deleteOnExit()
     return context
+
+
+def _outlive_terminal(gateway: Any) -> None:
+    """Have the JVM ignore SIGHUP, which it gets too when a terminal is closed.
+
+    This process needs it to end in order. The JVM ends when its standard input does.
+    """
+    signals = gateway.jvm.sun.misc
+    signals.Signal.handle(signals.Signal("HUP"), signals.SignalHandler.SIG_IGN)
 
 
 @contextmanager

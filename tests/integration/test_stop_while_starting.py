@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C at any moment of the start of a daemon, on a real Kafka and a real Spark.
+"""SIGTERM, Ctrl-C and a closed terminal at any moment of the start of a daemon, on real servers.
 
     pytest tests/integration/test_stop_while_starting.py --moments 60
 
@@ -30,6 +30,7 @@ pytestmark = [
 PIPELINE = "- {id: P, type: count, to: [sink]}\n"
 MOMENTS = 6
 TIMEOUT_S = 120.0
+SPARK = b"org.apache.spark.deploy.SparkSubmit"
 COMPLAINTS = "Traceback", "\tat ", "Exception"
 """None of them is in the log of a process that ends in good order."""
 
@@ -47,6 +48,13 @@ def interrupt(daemon: Daemon) -> None:
     os.killpg(daemon.pid, signal.SIGINT)
 
 
+def hang_up(daemon: Daemon) -> None:
+    """Send what a closed terminal does: the shell and the kernel both send SIGHUP."""
+    assert daemon.pid is not None
+    for _ in range(2):
+        os.killpg(daemon.pid, signal.SIGHUP)
+
+
 def wait_for(condition: Callable[[], bool], daemon: Daemon) -> None:
     deadline_s = time.monotonic() + TIMEOUT_S
     while not condition():
@@ -57,9 +65,14 @@ def wait_for(condition: Callable[[], bool], daemon: Daemon) -> None:
 
 def handles(daemon: Daemon, number: signal.Signals) -> bool:
     """Whether the process has a handler of its own for a signal; Python has one for SIGINT only."""
+    return daemon.pid is not None and has_set(daemon.pid, "SigCgt", number)
+
+
+def has_set(pid: int, kind: str, number: signal.Signals) -> bool:
+    """Whether a process catches a signal (`SigCgt`), or ignores it (`SigIgn`)."""
     with suppress(OSError):
-        for line in Path(f"/proc/{daemon.pid}/status").read_text().splitlines():
-            if line.startswith("SigCgt:"):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(f"{kind}:"):
                 return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
 
@@ -69,13 +82,15 @@ def wait_for_first_line(daemon: Daemon) -> None:
     wait_for(lambda: handles(daemon, signal.SIGTERM), daemon)
 
 
-def runs_in_session(daemon: Daemon, words: bytes) -> bool:
+def jvms(daemon: Daemon) -> list[int]:
+    """Return Spark's JVMs, or the scripts that are about to become one."""
     assert daemon.pid is not None
+    found = []
     for pid in session_members(daemon.pid):
         with suppress(OSError):
-            if words in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return True
-    return False
+            if SPARK in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
 
 
 def has_kafka_client(daemon: Daemon) -> bool:
@@ -106,13 +121,13 @@ def sweep(start: Callable[[], Daemon], is_up: Callable[[Daemon], bool], moments:
     began_s = time.monotonic()
     wait_for(lambda: is_up(daemon), daemon)
     duration_s = time.monotonic() - began_s
-    daemon.terminate()
+    hang_up(daemon)
     assert_ended(daemon)
     for number in range(moments):
         daemon = start()
         wait_for_first_line(daemon)
         time.sleep(duration_s * number / moments)
-        interrupt(daemon) if number % 2 else daemon.terminate()
+        (Daemon.terminate, interrupt, hang_up)[number % 3](daemon)
         assert_ended(daemon)
 
 
@@ -132,9 +147,18 @@ def test_job_manager_that_is_stopped_while_it_starts(job: Engine, moments: int) 
     sweep(job.start_job_manager, lambda it: has_logged(it, "JobManager leads"), moments)
 
 
+def test_jvm_does_not_end_with_the_terminal_before_its_task_manager(job: Engine) -> None:
+    daemon = job.start_task_manager(0)
+    wait_for(lambda: has_logged(daemon, "TaskManager runs"), daemon)
+    (jvm,) = jvms(daemon)
+    assert has_set(jvm, "SigIgn", signal.SIGHUP)
+    hang_up(daemon)
+    assert_ended(daemon)
+
+
 def test_second_signal_while_spark_starts_ends_at_once_and_the_jvm_follows(job: Engine) -> None:
     daemon = job.start_task_manager(0)
-    wait_for(lambda: runs_in_session(daemon, b"org.apache.spark.deploy.SparkSubmit"), daemon)
+    wait_for(lambda: bool(jvms(daemon)), daemon)
     daemon.terminate()
     # Noted: from now on, it has its default effect.
     wait_for(lambda: not handles(daemon, signal.SIGTERM), daemon)

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C to a daemon: before it has anything to end, and afterwards."""
+"""SIGTERM, Ctrl-C and a closed terminal: before it has anything to end, and afterwards."""
 
 from __future__ import annotations
 
@@ -16,15 +16,22 @@ number = signal.Signals[sys.argv[1]]
 """
 
 
-def run(code: str, number: str) -> tuple[int, str]:
+def run(code: str, number: str, *prefix: str) -> tuple[int, str]:
     """Return the exit code and the output of a process that sends itself a signal."""
-    command = [sys.executable, "-c", BEGIN + code, number]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    command = [*prefix, sys.executable, "-c", BEGIN + code, number]
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert not done.stderr
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_signal_ends_what_has_nothing_to_end_with_0_and_in_silence(number: str) -> None:
     code = """
 try:
@@ -49,13 +56,36 @@ print("goes on")
     assert (output, -exit_code) == ("False\nTrue\n", 15 if number == "SIGTERM" else 2)
 
 
-def test_forwarded_signal_calls_back() -> None:
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP"])
+def test_forwarded_signal_calls_back(number: str) -> None:
     code = """
 signals.hold()
 print(signals.forward(lambda: print("asked to stop")))
 signal.raise_signal(number)
 """
-    assert run(code, "SIGTERM") == (0, "True\nasked to stop\n")
+    assert run(code, number) == (0, "True\nasked to stop\n")
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_closed_terminal_does_not_cut_an_orderly_end_short(number: str) -> None:
+    """The shell sends SIGHUP, and the kernel another one when the shell has ended."""
+    code = """
+signals.hold()
+signal.raise_signal(number)
+signal.raise_signal(signal.SIGHUP)
+print("commits")
+"""
+    assert run(code, number) == (0, "commits\n")
+
+
+def test_process_that_nohup_started_goes_on_without_its_terminal() -> None:
+    code = """
+signal.raise_signal(signal.SIGHUP)
+signals.hold()
+signal.raise_signal(signal.SIGHUP)
+print(signals.is_requested)
+"""
+    assert run(code, "SIGHUP", "nohup") == (0, "False\n")
 
 
 def test_signal_that_came_before_it_is_forwarded_is_told_to_the_caller() -> None:
