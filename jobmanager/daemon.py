@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -44,6 +45,7 @@ from kafka_pipeline.common.protocol.messages import (
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.deployment.desired_state import Deployed
 from kafka_pipeline.jobmanager import findings, leadership
+from kafka_pipeline.jobmanager.command_topics import CommandTopics
 from kafka_pipeline.jobmanager.events import Echoed, Event, LeadershipBegan, Reported
 from kafka_pipeline.jobmanager.leadership import (
     Leadership,
@@ -112,6 +114,7 @@ class JobManagerDaemon:
         self._writer: CommandWriter | None = None
         self._to_write: list[Message] = []
         """Commands for the next transaction."""
+        self._topics = CommandTopics(config.topic_names)
         self._unwritten: tuple[str, ...] = ()
         """Why commands cannot be written, as a finding, since the last ones were."""
         self._incarnation = uuid.uuid4().hex[:12]
@@ -135,7 +138,7 @@ class JobManagerDaemon:
         self._state = JobManagerState((), config.tm_number, config.heartbeat_interval_ms)
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT.
+        """Run until SIGTERM, SIGINT or SIGHUP.
 
         Raises `SupersededError` when another JobManager of this job has taken over.
         """
@@ -160,7 +163,7 @@ class JobManagerDaemon:
                         self._observer.put(record, wall_clock_ms())
                 # In one transaction, as each may take seconds if Kafka is slow.
                 self._write_commands()
-                self._reports.poll()
+                self._look_at_topics()
             self._lead(LeaderStopRequested())
         finally:
             self._rollout.close()
@@ -302,14 +305,27 @@ class JobManagerDaemon:
         commands, self._to_write = self._to_write, []
         if self._writer is None:
             return
-        records = [r for command in commands for r in self._codec.encode(command, wall_clock_ms())]
-        try:
-            if records:
-                self._writer.write(records)
-        except (FencedError, TransactionFailedError, NonRetriableError) as error:
-            self._lose_writer(error)
-        else:
-            self._unwritten = ()
+        for transaction in self._topics.transactions(commands):
+            try:
+                self._writer.write(self._encoded(transaction))
+            except (FencedError, TransactionFailedError, NonRetriableError) as error:
+                if not isinstance(error, FencedError):
+                    self._topics.failed(transaction, error)
+                self._lose_writer(error)
+                return
+            self._topics.written(transaction)
+        self._unwritten = ()
+
+    def _look_at_topics(self) -> None:
+        """Find out whether Kafka takes commands again where it took none."""
+        self._topics.confirmed(self._reports.poll())
+        if self._writer is not None:
+            live, epoch = self._state.live, self._leadership.epoch
+            requests = self._topics.requests(live, epoch, time.monotonic())
+            self._reports.write(self._encoded(requests))
+
+    def _encoded(self, messages: Sequence[Message]) -> list[ControlRecord]:
+        return [r for each in messages for r in self._codec.encode(each, wall_clock_ms())]
 
     def _samples(self) -> list[Sample]:
         deployed = self._rollout.deployed
@@ -335,7 +351,7 @@ class JobManagerDaemon:
     @property
     def _findings(self) -> tuple[str, ...]:
         deployed, refused = self._rollout.deployed, self._refused
-        found = [*self._unwritten]
+        found = [*self._unwritten, *self._topics.findings]
         if refused is not None and deployed and deployed.version.number == refused.version:
             found.append(refused.text)
         if (later := self._state.later_epoch) is not None:

@@ -10,6 +10,14 @@ def unwritten(reason: Exception) -> str:
     return f"no task can be started or moved: Kafka does not accept commands: {reason}"
 
 
+def no_commands_for(tm_id: int, reason: str) -> str:
+    """Say that Kafka takes no commands for one TaskManager."""
+    return (
+        f"no task of TaskManager {tm_id} can be started or moved: Kafka takes no commands for it, "
+        f"while the others get theirs: {reason}"
+    )
+
+
 def ignored(epoch: int, later: int, topic: str) -> str:
     """Say that TaskManagers follow a `later` epoch than that of this JobManager."""
     return (

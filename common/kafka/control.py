@@ -205,7 +205,7 @@ class ReportWriter:
             linger_ms=0,
             message_timeout_ms=_REPORT_TIMEOUT_MS,
         )
-        self._has_confirmed = False
+        self._confirmed: set[str] = set()
         self._producer, self._lifeline = connect_with_lifeline(Producer, self._settings)
 
     def _replace(self) -> None:
@@ -234,13 +234,13 @@ class ReportWriter:
                     self._replace()
         self._poll()
 
-    def poll(self) -> bool:
+    def poll(self) -> set[str]:
         """Log the errors of unsent reports; does not block. Call it often.
 
-        Returns whether Kafka has confirmed a report since the last call.
+        Returns the topics in which Kafka has confirmed a report since the last call.
         """
         self._poll()
-        confirmed, self._has_confirmed = self._has_confirmed, False
+        confirmed, self._confirmed = self._confirmed, set()
         return confirmed
 
     def _poll(self) -> None:
@@ -251,7 +251,7 @@ class ReportWriter:
         if error is not None:
             self._errors.log("a report was not sent", message.topic(), error, WRITE)
         else:
-            self._has_confirmed = True
+            self._confirmed.add(message.topic() or "")
 
     def close(self, timeout_s: float) -> None:
         """Wait up to `timeout_s` until everything is written."""

@@ -72,8 +72,9 @@ class Kafka:
     def take(self, records: Sequence[ControlRecord]) -> None:
         self.reports += records
 
-    def poll(self) -> None:
+    def poll(self) -> set[str]:
         self.polls += 1
+        return set()
 
     def command_writer(self, *_: object) -> SimpleNamespace:
         if not self.answers:
