@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextvars import Context
+from math import inf
 from typing import Any
 
 import structlog
@@ -82,8 +83,8 @@ class AssignedTask:
         self.event_loop = context.new_event_loop()
         """Runs the calls of `AsyncProcessor`s; one per task, so that a call that blocks delays no
         other task."""
-        self.refreshed_s = time.monotonic()
-        """When the task's offsets were last committed again since it FAILED."""
+        self.refresh_at_s = inf
+        """When the task's offsets are to be committed again if it is FAILED."""
         config = context.config
         self._standstill = Standstill(config.idle_after_ms, config.commit_interval_ms)
         self._context = context

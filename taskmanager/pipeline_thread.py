@@ -29,7 +29,7 @@ from kafka_pipeline.taskmanager.shared_consumers import (
     SharedConsumers,
 )
 from kafka_pipeline.taskmanager.state_answers import StateAnswers
-from kafka_pipeline.taskmanager.task import REFRESH_INTERVAL_S
+from kafka_pipeline.taskmanager.task import FIRST_REFRESH_S, REFRESH_INTERVAL_S
 from kafka_pipeline.taskmanager.task_entry import Phase
 from kafka_pipeline.taskmanager.task_operations import TaskOperations, attempt
 from kafka_pipeline.taskmanager.thread_events import (
@@ -269,8 +269,8 @@ class PipelineThread:
                     self._handle(Fed(task_id, True, task.running.is_at_its_end))
                 elif task.running.needs_refresh:
                     self._handle(RefreshDue(task_id))
-            elif phase is Phase.FAILED and now_s - task.refreshed_s > REFRESH_INTERVAL_S:
-                task.refreshed_s = now_s
+            elif phase is Phase.FAILED and now_s > task.refresh_at_s:
+                task.refresh_at_s = now_s + REFRESH_INTERVAL_S
                 self._handle(RefreshDue(task_id))
 
     def _dependency_failed(self, task_id: TaskId, error: Exception) -> None:
@@ -313,7 +313,7 @@ class PipelineThread:
                 self._report_at_s = 0.0
             case ReportFailed(reason=reason):
                 task.log.error("task failed", reason=reason)
-                task.refreshed_s = time.monotonic()
+                task.refresh_at_s = time.monotonic() + FIRST_REFRESH_S
                 self._report_at_s = 0.0
             case ForgetTask(reason=reason):
                 self._forget(task, reason)

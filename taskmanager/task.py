@@ -44,6 +44,9 @@ from kafka_pipeline.taskmanager.task_stores import TaskStores
 from kafka_pipeline.taskmanager.user_errors import log_context
 
 REFRESH_INTERVAL_S = 12 * 3600
+FIRST_REFRESH_S = 60.0
+"""When a task that has started commits its former offsets again, unless it has committed others:
+it may never run for so long as the interval, as with a restart each day."""
 TELL_INTERVAL_S = 1.0
 """The shortest interval of commits without records, which only publish the task's event time."""
 RECHECK_INTERVAL_S = 5.0
@@ -148,6 +151,7 @@ class Task(RunningTask):
         """The figures of the open transaction."""
         self._opened_at_s: float | None = None
         self._committed_at_s = time.monotonic()
+        self._refresh_after_s = FIRST_REFRESH_S if memory.committed else REFRESH_INTERVAL_S
         self._closing: UserCall | None = None
         self._inbox: deque[RecordBatch] = deque()
         """The records that have arrived since the last turn began."""
@@ -256,7 +260,7 @@ class Task(RunningTask):
             ends = self._ends_taken_in()
             if any(self._progress(p, ends) != self._positions[p].progress for p in self.partitions):
                 return True
-        return age_s > REFRESH_INTERVAL_S
+        return age_s > self._refresh_after_s
 
     @property
     def has_lost_connection(self) -> bool:
@@ -471,6 +475,7 @@ class Task(RunningTask):
         self._context.lag_watch.done_up_to(self._replica.task, offsets)
         reach("after-commit")
         self._opened_at_s, self._committed_at_s = None, time.monotonic()
+        self._refresh_after_s = REFRESH_INTERVAL_S
         now_ms = _monotonic_ms()
         memory.commit_figures(self._figures, now_ms)
         if self._figures.dead_letters and memory.letter_warnings.admits(now_ms):
