@@ -262,10 +262,11 @@ def forget_leaders(settings: dict[str, Any]) -> None:
 
 
 def follow_leaders(settings: dict[str, Any]) -> None:
-    """Let a client that reads look up the leaders of its topics again every five seconds.
+    """Let a client look up the leaders of its topics again every five seconds.
 
     A leader that is cut off from the other brokers answers fetches with nothing, which looks like
     the end of the partition. By default, a client that gets answers asks again after five minutes.
+    So does a producer about a topic that did not exist.
     """
     lower(settings, "topic.metadata.refresh.interval.ms", _LEADERS_AGE_MS)
 

@@ -205,6 +205,7 @@ class ReportWriter:
             linger_ms=0,
             message_timeout_ms=_REPORT_TIMEOUT_MS,
         )
+        follow_leaders(self._settings)
         self._confirmed: set[str] = set()
         self._producer, self._lifeline = connect_with_lifeline(Producer, self._settings)
 
