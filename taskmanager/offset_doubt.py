@@ -20,9 +20,9 @@ SURE_ANSWERS = 6
 GO_ON = (
     "Say where the task goes on: `pipeline pause`, then `pipeline reset` with --to-earliest "
     "--state clear to begin again, or with --to-offset N --state keep, and then "
-    '`pipeline resume`; docs/how-to/troubleshoot.md, "{}"'
+    "`pipeline resume`"
 )
-"""Tells operators what to do; the placeholder is a section."""
+"""Tells operators what to do."""
 
 
 class _Agreement:
@@ -141,6 +141,6 @@ class OffsetDoubt:
         if self._unknown_epochs.is_sure:
             raise NonRetriableError(
                 f"{found}: the offset comes from another cluster, or the topic was created again. "
-                + GO_ON.format("Offsets of another cluster")
+                f'{GO_ON}; docs/how-to/troubleshoot.md, "Offsets of another cluster"'
             )
         raise TransactionFailedError(f"{found}, {self._unknown_epochs}")

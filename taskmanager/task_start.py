@@ -524,7 +524,7 @@ class ProcessorStart(TaskStart):
         raise NonRetriableError(
             f"group {self._group} has no offset of {', '.join(replica.in_topics)} partition "
             f"{replica.task.partition}, but the task has state: its records would be counted "
-            "twice. " + GO_ON.format("Offsets are gone")
+            f'twice. {GO_ON}; docs/how-to/troubleshoot.md, "Offsets are gone"'
         )
 
     @property
