@@ -49,7 +49,9 @@ Wait = Annotated[
 ]
 Timeout = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", min=0, help="How long to wait; forever by default."),
+    typer.Option(
+        "--timeout", metavar="SECONDS", min=0, help="How long to wait; forever by default."
+    ),
 ]
 Lose = Annotated[
     list[str] | None,

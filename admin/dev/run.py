@@ -209,7 +209,7 @@ class DevRun:
         self._runs = now
         if may_change:
             # A version that fails stays, to be looked at until the next one is saved.
-            waits = ("--yes", "--timeout-s", _APPLY_TIMEOUT_S)
+            waits = ("--yes", "--timeout", _APPLY_TIMEOUT_S)
             options = (*waits, "--confirm-within", 0, "--no-savepoint")
             exit_code = self._run("apply", *self._files, *options)
             if exit_code == ConfigError.exit_code:
