@@ -165,7 +165,8 @@ def _listen(config: Config) -> socket.socket:
     host, port = config.console_host, config.console_port
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port or 0), family=family)
+        takes_both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server((host, port or 0), family=family, dualstack_ipv6=takes_both)
     except OSError as error:
         raise UnavailableError(
             f"the console cannot listen at {host}, port {port} (console_host and console_port in "

@@ -6,6 +6,7 @@ import errno
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
@@ -17,6 +18,7 @@ import structlog
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 
 REQUEST_TIMEOUT_S = 10.0
+"""How long a reader may take for its whole request, and then for the answer."""
 MOST_CONNECTIONS = 64
 """The most connections of a server, each with a thread and a file of the daemon."""
 
@@ -38,8 +40,8 @@ Answer = Callable[[str, Mapping[str, str]], HttpAnswer]
 class HttpServer:
     """A server with a port of its own. An exception of `answer` fails only the one request.
 
-    If there are too many connections, the oldest is closed: a reader asks within milliseconds, and
-    a stranger may never do.
+    If there are too many connections, the oldest without a request is closed, or else the oldest: a
+    reader asks within milliseconds, and a stranger may never do.
     """
 
     def __init__(self, name: str, host: str, port: int, answer: Answer) -> None:
@@ -73,28 +75,51 @@ def _listen(host: str, port: int, answer: Answer) -> ThreadingHTTPServer:
         def __init__(self) -> None:
             super().__init__((host, port), Handler)
             self._open: dict[socket.socket, None] = {}  # oldest first
+            self._asking: dict[socket.socket, float] = {}
+            """When those were made whose requests are not complete, oldest first."""
             self._changing = threading.Lock()
 
         def process_request(self, request: Any, client_address: Any) -> None:
-            """Serve on a thread; end that of the oldest connection if there are too many."""
+            """Serve on a thread; make room if there are too many connections."""
             with self._changing:
-                self._open[request] = None
-                if len(self._open) > MOST_CONNECTIONS:
-                    oldest = next(iter(self._open))
-                    del self._open[oldest]
-                    with suppress(OSError):  # it has hung up itself
-                        oldest.shutdown(socket.SHUT_RDWR)
+                if len(self._open) >= MOST_CONNECTIONS:
+                    self._end(next(iter(self._asking or self._open)))
+                self._open[request], self._asking[request] = None, time.monotonic()
             super().process_request(request, client_address)
 
         def shutdown_request(self, request: Any) -> None:
             """Hang up."""
             with self._changing:
-                self._open.pop(request, None)
+                self._forget(request)
             super().shutdown_request(request)
+
+        def service_actions(self) -> None:
+            """End connections whose requests take too long; called at least twice a second."""
+            with self._changing:
+                since_s = time.monotonic() - REQUEST_TIMEOUT_S
+                for late in [each for each, began_s in self._asking.items() if began_s < since_s]:
+                    self._end(late)
+
+        def asked(self, request: socket.socket) -> None:
+            """Note that a request is complete."""
+            with self._changing:
+                self._asking.pop(request, None)
+
+        def _end(self, request: socket.socket) -> None:
+            self._forget(request)
+            with suppress(OSError):  # it has hung up itself
+                request.shutdown(socket.SHUT_RDWR)
+
+        def _forget(self, request: socket.socket) -> None:
+            self._open.pop(request, None)
+            self._asking.pop(request, None)
 
         def server_bind(self) -> None:
             # The base class would look up the host's name, which may take long.
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if self.address_family == socket.AF_INET6:
+                # So that `::` takes IPv4, too, whatever the host's default.
+                self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             self.socket.bind(self.server_address)
             self.server_address = self.socket.getsockname()
 
@@ -103,6 +128,7 @@ def _listen(host: str, port: int, answer: Answer) -> ThreadingHTTPServer:
 
     class Handler(BaseHTTPRequestHandler):
         timeout = REQUEST_TIMEOUT_S
+        server: Server
 
         def do_GET(self) -> None:
             self._reply()
@@ -111,6 +137,7 @@ def _listen(host: str, port: int, answer: Answer) -> ThreadingHTTPServer:
             self._reply(with_body=False)
 
         def _reply(self, *, with_body: bool = True) -> None:
+            self.server.asked(self.connection)
             headers = {name.lower(): value for name, value in self.headers.items()}
             page = _page_or_error(answer, self.path, headers)
             self.send_response(page.status)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.monitoring.metric import Sample, gauge
 from kafka_pipeline.common.monitoring.monitoring import LoopWatch, Monitoring, Pages
 from kafka_pipeline.common.process import http_server
-from kafka_pipeline.common.process.http_server import MOST_CONNECTIONS
+from kafka_pipeline.common.process.http_server import MOST_CONNECTIONS, HttpAnswer, HttpServer
 from tests.small_config import SMALL_CONFIG
 
 LAG = gauge("lag", "records that wait")
@@ -137,6 +139,51 @@ def test_strangers_that_say_nothing_make_room(monkeypatch: pytest.MonkeyPatch) -
         strangers[-1].settimeout(0.1)
         with pytest.raises(TimeoutError):
             strangers[-1].recv(1)
+
+
+def test_readers_that_wait_for_their_answer_stay_while_strangers_make_room() -> None:
+    """An answer about much state may take seconds."""
+    began, ends = threading.Semaphore(0), threading.Event()
+
+    def answer(path: str, _: Mapping[str, str]) -> HttpAnswer:
+        began.release()
+        assert path != "/slow" or ends.wait(30)
+        return HttpAnswer(HTTPStatus.OK, b"all")
+
+    server = HttpServer("state", "127.0.0.1", 0, answer)
+    place = ("127.0.0.1", server.port)
+    with ExitStack() as stack:
+        stack.callback(server.close)
+        reader = stack.enter_context(socket.create_connection(place, timeout=30))
+        reader.sendall(b"GET /slow HTTP/1.0\r\n\r\n")
+        assert began.acquire(timeout=30)
+        strangers = [
+            stack.enter_context(socket.create_connection(place, timeout=30))
+            for _ in range(MOST_CONNECTIONS)
+        ]
+        assert strangers[0].recv(1) == b""
+        ends.set()
+        assert b"".join(iter(partial(reader.recv, 4096), b"")).endswith(b"all")
+
+
+def test_request_that_trickles_is_ended(monkeypatch: pytest.MonkeyPatch, daemon: Daemon) -> None:
+    """Each byte comes in time, so the time limit of a read does not end it."""
+    with socket.create_connection(("127.0.0.1", daemon.pages.port), timeout=30) as stranger:
+        stranger.sendall(b"GET /healthz HTTP/1.0\r\nX: ")
+        assert daemon.verdict("/healthz")[0] == 200
+        monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", 0)
+        with suppress(ConnectionError):
+            assert stranger.recv(1) == b""
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this host has no IPv6")
+def test_all_addresses_of_ipv6_are_those_of_ipv4_too() -> None:
+    pages = Pages("::", 0, list)
+    for host in ("127.0.0.1", "::1"):
+        with socket.create_connection((host, pages.port), timeout=30) as reader:
+            reader.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            assert reader.recv(12) == b"HTTP/1.0 200"
+    pages.close()
 
 
 def test_a_port_that_is_taken_is_named_with_what_to_do(daemon: Daemon, config: Config) -> None:

@@ -328,6 +328,21 @@ def test_a_port_that_is_taken_is_said_with_the_setting() -> None:
             pass
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this host has no IPv6")
+def test_all_addresses_of_ipv6_are_those_of_ipv4_too() -> None:
+    job = SampleJob()
+    job.run(10)
+    everywhere = replace(config(), console_host="::")
+    server = ConsoleServer(everywhere, lambda: job.run(1), FakeJob())
+    server.start()
+    port = int(server.address.rstrip("/").rpartition(":")[2])
+    for host in ("127.0.0.1", "::1"):
+        with closing(http.client.HTTPConnection(host, port, timeout=60)) as connection:
+            connection.request("GET", "/", headers={"Host": "localhost"})
+            assert connection.getresponse().status == 200
+    server.stop()
+
+
 def test_missing_packages_are_said_with_the_command_that_installs_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
