@@ -166,14 +166,17 @@ def test_readers_that_wait_for_their_answer_stay_while_strangers_make_room() -> 
         assert b"".join(iter(partial(reader.recv, 4096), b"")).endswith(b"all")
 
 
-def test_request_that_trickles_is_ended(monkeypatch: pytest.MonkeyPatch, daemon: Daemon) -> None:
+def test_request_that_trickles_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte comes in time, so the time limit of a read does not end it."""
-    with socket.create_connection(("127.0.0.1", daemon.pages.port), timeout=30) as stranger:
+    monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", 600)  # that of each read
+    daemon = Daemon()
+    with socket.create_connection(("127.0.0.1", daemon.pages.port), timeout=20) as stranger:
         stranger.sendall(b"GET /healthz HTTP/1.0\r\nX: ")
         assert daemon.verdict("/healthz")[0] == 200
         monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", 0)
         with suppress(ConnectionError):
             assert stranger.recv(1) == b""
+    daemon.pages.close()
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this host has no IPv6")
