@@ -43,14 +43,14 @@ def broken_at(tm_id: int) -> CommandTopics:
 
 def test_all_commands_are_in_one_transaction_while_kafka_takes_them() -> None:
     topics = CommandTopics(NAMES)
-    commands = [DOWN, to(0), to(1)]
+    commands: list[Message] = [DOWN, to(0), to(1)]
     assert topics.transactions(commands) == [commands]
     assert topics.transactions([]) == []
 
 
 def test_others_get_their_commands_soon_if_kafka_takes_none_for_one() -> None:
     topics = CommandTopics(NAMES)
-    commands = [to(1), to(0), DOWN, to(1, 2)]
+    commands: list[Message] = [to(1), to(0), DOWN, to(1, 2)]
     taken = [write(topics, commands, broken=1) for _ in range(4)]
     assert taken == [[], [], [], [[to(0)], [DOWN]]]
     (finding,) = topics.findings
