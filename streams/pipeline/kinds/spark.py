@@ -139,7 +139,9 @@ class Spark(Kind[Q]):
 
     def check(self, entry: Entry, spec: Q, file: PipelineFile, problems: Problems) -> None:
         super().check(entry, spec, file, problems)
-        for source in entry.sources:
+        tables = [Target(table.topic, entry.at) for table in spec.topic_tables.values()]
+        refuse_settings(entry, tables, file, problems, ("history",))
+        for source in (*entry.sources, *tables):
             found = file.source_specs.get(source.id, SourceSpec())
             if isinstance(found.timestamp, FieldTime) and spec.format != _JSON:
                 problems.add(
@@ -147,9 +149,6 @@ class Spark(Kind[Q]):
                     f'source "{source.id}": the time is in a field, which only values of format: '
                     f"{_JSON} have, not {spec.format}",
                 )
-        tables = [Target(table.topic, entry.at) for table in spec.topic_tables.values()]
-        refuse_settings(entry, tables, file, problems, ("timestamp", "history"))
-        for source in (*entry.sources, *tables):
             _check_serdes(source, entry, spec, file, problems)
         for name, table in spec.topic_tables.items():
             check_topic(name, table, entry, file, problems)

@@ -20,6 +20,7 @@ from kafka_pipeline.common.config.yaml_positions import Map, Pair, Problems, Sca
 from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.common.pipelines.lookup_tables import TableSpec, TopicTableSpec
 from kafka_pipeline.common.pipelines.processors import SOURCE
+from kafka_pipeline.common.pipelines.specs import FieldTime, SourceSpec
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.references import check_value
@@ -165,6 +166,19 @@ def check_topic(
             entry.at,
             f'{where} follows "{table.topic}", which the processor reads as input too: a topic is '
             "one or the other. Name another source in from, or in topic",
+        )
+    time = file.source_specs.get(table.topic, SourceSpec()).timestamp
+    if time is not None and table.is_global:
+        problems.add(
+            entry.at,
+            f"{where} is global, so a record sees the rows that were read so far, whatever their "
+            f'time: source "{table.topic}" must not say timestamp',
+        )
+    elif isinstance(time, FieldTime) and time.on_invalid != "partition_time":
+        problems.add(
+            entry.at,
+            f"{where}: a null value deletes a row, and has no field with a time: let source "
+            f'"{table.topic}" say on_invalid: partition_time',
         )
 
 

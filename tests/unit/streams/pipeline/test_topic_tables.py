@@ -7,7 +7,7 @@ import pytest
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.lookup_tables import TopicTableSpec
-from kafka_pipeline.common.pipelines.specs import SqlSpec
+from kafka_pipeline.common.pipelines.specs import FieldTime, SqlSpec
 from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.kinds.sql import Sql
@@ -181,6 +181,59 @@ def test_mistakes_are_reported(table: str, problem: str) -> None:
     found = problems_in(pipeline(table=table))
     assert len(found) == 1
     assert problem in found[0]
+
+
+TIMED = """
+sources:
+  orders: {{topic: orders_topic, schema: a STRING}}
+  people: {{topic: people_topic, timestamp: {time}}}
+processors:
+- {{id: P, type: sql, query: "{query}", from: [orders], format: {format}, to: [sink],
+   tables: {{customers: {{topic: people, schema: "city STRING"{more}}}}}}}
+"""
+
+
+@pytest.mark.parametrize("time", ["{field: at, on_invalid: partition_time}", "wall_clock"])
+def test_changes_of_a_table_have_the_time_that_their_source_says(time: str) -> None:
+    query = JOIN.replace("AS value", "")
+    made = load(TIMED.format(time=time, query=query, format="json", more=", history: 1 h"))
+    assert made.processor("P").sources["people"].timestamp in (
+        FieldTime(field="at", on_invalid="partition_time"),
+        "wall_clock",
+    )
+
+
+@pytest.mark.parametrize(
+    ("time", "format_", "more", "problem"),
+    [
+        (
+            "{field: at}",
+            "json",
+            "",
+            '"P": table "customers": a null value deletes a row, and has no field with a time: let '
+            'source "people" say on_invalid: partition_time',
+        ),
+        (
+            "{field: at, on_invalid: partition_time}",
+            "json",
+            ", global: true",
+            '"P": table "customers" is global, so a record sees the rows that were read so far, '
+            'whatever their time: source "people" must not say timestamp',
+        ),
+        (
+            "{field: at, on_invalid: partition_time}",
+            "string",
+            "",
+            'source "people": the time is in a field, which only values of format: json have',
+        ),
+    ],
+)
+def test_times_that_a_table_cannot_have_are_refused(
+    time: str, format_: str, more: str, problem: str
+) -> None:
+    query = JOIN if format_ == "string" else JOIN.replace("AS value", "")
+    (found,) = problems_in(TIMED.format(time=time, query=query, format=format_, more=more))
+    assert problem in found
 
 
 def test_a_processor_without_inputs_reads_the_source_which_cannot_be_its_table() -> None:

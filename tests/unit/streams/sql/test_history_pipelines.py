@@ -90,3 +90,27 @@ def test_a_backfill_gives_the_same_rows_as_a_history_that_is_long_enough(
     (found,) = history.results("out")
     assert sorted(found) == sorted(streamed(history))
     assert [time for *_, time, _ in found] == sorted(time for *_, time, _ in found)
+
+
+def test_the_time_of_a_row_may_be_in_a_field(local: LocalQueries, tmp_path: Path) -> None:
+    """All changes have one time in Kafka."""
+    time = "{topic: people_topic, timestamp: {field: at, on_invalid: partition_time}}"
+    text = PIPELINE.replace("people: people_topic", f"people: {time}", 1)
+    text = text.replace("HISTORY", ", history: 1 d")
+    history = History(
+        tmp_path, text, sources={"in": "in.parquet", "people_topic": "people.parquet"}
+    )
+    changes: list[Row] = [
+        (key.encode(), json.dumps({"city": city, "at": minute * MINUTE_MS}).encode(), 1, [])
+        for minute, key, city in PEOPLE
+        if city is not None
+    ]
+    _, records = rows()
+    (found,) = history.streamed({"people_topic": changes, "in": records}, "out")
+    cities = ["Ulm", "Bonn", "Ulm", "Köln", "Bonn", "Jena", "Bonn", "Ulm", None]
+    assert [json.loads(value or b"")["city"] for _, value, *_ in found] == cities
+    history.write(records)
+    history.write(changes, "people.parquet")
+    history.run(Here(local=local))
+    (batch,) = history.results("out")
+    assert sorted(batch) == sorted(found)
