@@ -434,18 +434,23 @@ def _refusal(entry: Entry, arc: Arc) -> str:
 
 def _key_of_stage(arc: Arc) -> str:
     """Return which key a stage must give that is read within its query."""
-    from kafka_pipeline.streams.sql.query_text import read_groups
     from kafka_pipeline.streams.sql.result_key import OWN_KEY
 
     if arc.problem == OWN_KEY:
         return ""
-    key = ". Let that part of the query give a key that identifies its rows"
+    return f". Let that part of the query give a key that identifies its rows{_key_columns(arc)}"
+
+
+def _key_columns(arc: Arc) -> str:
+    """Return what the key of an arc's rows may be made of, in words."""
+    from kafka_pipeline.streams.sql.query_text import read_groups
+
     groups = None if arc.query is None else read_groups(arc.query.query, _tables(arc.query))
     if groups is None or not groups.is_numbered:
-        return f"{key}, such as one of all grouping columns"
+        return ", such as one of all grouping columns"
     return (
-        f"{key}: one of all columns of PARTITION BY, and of the place, unless a condition in that "
-        "part, such as place = 1, keeps one row of each"
+        ": one of all columns of PARTITION BY, and of the place, unless a condition in that part, "
+        "such as place = 1, keeps one row of each"
     )
 
 
@@ -474,7 +479,7 @@ def _join_refusal(entry: Entry, sides: Mapping[JoinSide, Arc], kinds: ArcKinds) 
             return (
                 f'it joins updates of "{arc.origin}", and nothing tells which former one each of '
                 f'them replaces: "{arc.changed}" {arc.problem}. Let "{arc.origin}" give a key that '
-                "identifies its rows, such as one of all grouping columns, and pass it on as it is"
+                f"identifies its rows{_key_columns(arc)}, and pass it on as it is"
             )
     origins = " and ".join(dict.fromkeys(f'"{arc.origin}"' for arc in sides.values()))
     if spec.tables or spec.topic_tables:

@@ -39,6 +39,12 @@ _FULL_GROUP = re.compile(
 _PYTHON_FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+), in (\S+)')
 _PLACE = re.compile(r";?\s*\(?line (\d+),? pos (\d+)\)?;?")
 _CLASS = re.compile(r"^[\w.$]+(?:Exception|Error): ")
+_FIELD_OF_RECORDS = re.compile(
+    r"Reference \S+ is ambiguous, could be: "
+    r"\[(`[^\[\]]+`\.`(key|timestamp|partition|offset|headers)`), \1\]",
+    re.IGNORECASE,
+)
+"""A column that a query sees twice, as that of every record and as a field of the schema."""
 # Classes of Spark's error conditions: data exceptions, and those that a query raises itself.
 _ABOUT_DATA = re.compile(r"SQLSTATE: (?:22|P0)")
 _PYTHON = "Traceback (most recent call last)"
@@ -74,7 +80,7 @@ def one_line(error: Exception) -> str:
         place = _PLACE.search(text)
         head = re.split(r"\s*SQLSTATE|;|\n\n|\n(?:'|\+|==)", text, maxsplit=1)[0]
         where = f" (line {place[1]}, column {int(place[2]) + 1})" if place else ""
-        return _short(_CONDITION.sub("", head)) + where
+        return _short(_CONDITION.sub("", head)) + where + _way_out(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if _PYTHON in text:
         # From a Python function: its own exception is the last line that is not indented.
@@ -84,6 +90,16 @@ def one_line(error: Exception) -> str:
         return _short(own[-1] if own else lines[-1])
     first = lines[0] if lines else type(error).__name__
     return _short(_CONDITION.sub("", _STATE.sub("", _CLASS.sub("", first))))
+
+
+def _way_out(text: str) -> str:
+    """Return what to do about a name that is a field of the schema and a column of every record."""
+    if (found := _FIELD_OF_RECORDS.search(text)) is None:
+        return ""
+    return (
+        f": every record has a column {found[2].lower()}, so the schema cannot have it as a field. "
+        "Leave it out there or, if its values are needed, read them by format: string and from_json"
+    )
 
 
 def without_values(error: Exception) -> str:

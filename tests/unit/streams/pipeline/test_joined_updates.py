@@ -240,6 +240,19 @@ def test_updates_without_a_key_cannot_be_joined() -> None:
     assert 'nothing tells which former one each of them replaces: "First" gives a key' in problem
 
 
+def test_best_rows_without_a_key_cannot_be_joined() -> None:
+    newest = (
+        "SELECT a, n FROM (SELECT a, n, row_number() OVER (PARTITION BY a ORDER BY timestamp DESC) "
+        "AS place FROM orders) WHERE place = 1"
+    )
+    query = f"SELECT p.key, f.a FROM ({newest}) f JOIN payments p ON f.a = p.key"
+    (problem,) = problems_in(pipeline(query, upserts=""))
+    assert (
+        'Let "P.f" give a key that identifies its rows: one of all columns of PARTITION BY'
+        in problem
+    )
+
+
 def test_a_query_may_group_a_join_whose_key_tells_all_rows_apart() -> None:
     inner = (
         "SELECT concat_ws('|', o.key, p.key, o.n) AS key, o.a, p.b FROM orders o JOIN payments p "

@@ -157,3 +157,25 @@ def test_without_values_errors_about_data_have_their_kind_only(
 ) -> None:
     assert without_values(error) == shown
     assert (CARD in one_line(error)) is (CARD in str(error))
+
+
+def ambiguous(name: str, *found: str) -> AnalysisException:
+    return AnalysisException(
+        f"[AMBIGUOUS_REFERENCE] Reference `{name}` is ambiguous, could be: [{', '.join(found)}]. "
+        "SQLSTATE: 42704; line 1 pos 11"
+    )
+
+
+def test_a_field_with_the_name_of_a_column_of_every_record_is_explained() -> None:
+    error = ambiguous("timestamp", *2 * ["`orders`.`timestamp`"])
+    assert one_line(error) == (
+        "Reference `timestamp` is ambiguous, could be: [`orders`.`timestamp`, "
+        "`orders`.`timestamp`]. (line 1, column 12): every record has a column timestamp, so the "
+        "schema cannot have it as a field. Leave it out there or, if its values are needed, read "
+        "them by format: string and from_json"
+    )
+
+
+def test_a_column_of_two_tables_is_ambiguous_for_another_reason() -> None:
+    error = ambiguous("key", "`orders`.`key`", "`customers`.`key`")
+    assert one_line(error).endswith("`customers`.`key`]. (line 1, column 12)")
