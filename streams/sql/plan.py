@@ -30,6 +30,7 @@ _STREAM_IS_RIGHT = ("Inner", "Cross", "RightOuter")
 
 _ADVICE = "use type: count, or a class with a store"
 _BATCH = "a batch holds just the records that came together"
+_STATE = "keeps state that only Spark's own streams have"
 _REFUSED = {
     "Aggregate": f"GROUP BY and aggregates need all rows of a key, and {_BATCH}: use GROUP BY, or "
     "a class with a store",
@@ -53,6 +54,10 @@ _REFUSED = {
     "RepartitionByExpression": "a shuffle would change the order of records: DISTRIBUTE BY and "
     "repartition are done by writing the key that is wanted",
     "ScriptTransformation": "TRANSFORM … USING would run a program on the TaskManager's host",
+    "DeduplicateWithinWatermark": f"dropDuplicatesWithinWatermark {_STATE}: use deduplicate of the "
+    "DSL, which forgets rows after a while",
+    "FlatMapGroupsInPandasWithState": f"applyInPandasWithState {_STATE}: use a class with a store",
+    "TransformWithStateInPySpark": f"transformWithState {_STATE}: use a class with a store",
 }
 _IN_PYTHON = (
     f"a Python function of whole groups needs all rows of a group, and {_BATCH}: use "

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as W
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.streaming.state import GroupState
 from pyspark.sql.types import DoubleType, StringType
 
 LAST = "last time"
@@ -264,6 +265,24 @@ def by_pandas(frame: DataFrame) -> DataFrame:
 
     grouped = frame.select("customer", "n").groupBy("customer")
     return grouped.applyInPandas(same, "customer string, n int")
+
+
+def within_watermark(frame: DataFrame) -> DataFrame:
+    """Drop duplicates by the state of Spark's own streams."""
+    return frame.withWatermark("timestamp", "1 hour").dropDuplicatesWithinWatermark(["customer"])
+
+
+def by_state(frame: DataFrame) -> DataFrame:
+    """Hand groups to pandas, with the state of Spark's own streams."""
+
+    def same(
+        _key: tuple[str], groups: Iterator[pd.DataFrame], _state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        yield from groups
+
+    grouped = frame.select("customer", "n").groupBy("customer")
+    schema = "customer string, n int"
+    return grouped.applyInPandasWithState(same, schema, "n int", "append", "NoTimeout")
 
 
 def with_cities(frame: DataFrame) -> DataFrame:

@@ -160,6 +160,8 @@ def test_query_without_state_that_can_be_kept_is_refused(
     [
         ("mean_in_python", "an aggregate function in Python cannot be merged"),
         ("by_pandas", r"a Python function of whole groups .* use groupBy\(…\)\.agg\(…\)"),
+        ("within_watermark", "only Spark's own streams have: use deduplicate of the DSL"),
+        ("by_state", "applyInPandasWithState keeps state that .* use a class with a store"),
     ],
 )
 def test_groups_in_python_are_refused(local: LocalQueries, function: str, reason: str) -> None:
