@@ -134,10 +134,22 @@ class TaskStart(ABC):
         except (ConfigError, StreamsError) as error:
             raise NonRetriableError(str(error)) from error
 
+    def _require_topics_of(self, stores: TaskStores) -> None:
+        """Raise `NonRetriableError` if the code here keeps stores that the version does not."""
+        for store in stores.definitions:
+            if store.logged and store.name not in self._replica.state_topics:
+                raise NonRetriableError(
+                    f'the code here keeps the store "{store.name}" in "{self._replica.name}", and '
+                    "this version of the pipeline was applied with code that does not: restart "
+                    "the TaskManager if its code is the older one, or apply pipeline.yaml again "
+                    "with this code"
+                )
+
     def _restore(self, stores: TaskStores, reader: Reader) -> int:
         """Open the stores and restore them from their topics; return the number of records read."""
         context, replica = self._context, self._replica
         brokers = context.clients.brokers
+        self._require_topics_of(stores)
         self.state = TaskState.RESTORING
         stores.open(
             task_directory(context.config, context.tm_id, replica),

@@ -334,6 +334,22 @@ def test_topic_that_was_created_again_fails_a_task_that_starts_again(
         start(task)
 
 
+def test_a_store_that_only_the_code_here_has_fails_the_task_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when a pipeline is applied, and a TaskManager still has the former code of a topology."""
+
+    def group() -> NodeGroup:
+        builder = TopologyBuilder()
+        builder.add_source("source", "in")
+        builder.add_processor("count", Refusing, "source")
+        builder.add_state_store(stores.key_value("S", serdes.bytes, serdes.bytes), ["count"])
+        return builder.build().groups[0]
+
+    with pytest.raises(NonRetriableError, match='keeps the store "S" .* restart the TaskManager'):
+        start(assigned_to([], 0, monkeypatch, group))
+
+
 def test_counts_of_dropped_records_travel_with_the_offsets() -> None:
     """The next owner goes on from them, and its log has only those that it drops itself."""
     memory = TaskMemory()
