@@ -269,8 +269,10 @@ class TaskManagerDaemon:
         """
         if not self._config.spark.is_local or self._had_queries:
             self._log.error(
-                "the code is not read again: start this TaskManager again, since its workers are "
-                "on a Spark cluster, or it had tasks with queries"
+                "the code is not read again: start this TaskManager again",
+                reason="it has had tasks with queries"
+                if self._config.spark.is_local
+                else "its workers are on a Spark cluster",
             )
             return
         config = self._config

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
-from kafka_pipeline.common.pipelines.specs import CodeSpec, DataFrameSpec
+from kafka_pipeline.common.pipelines.specs import CodeSpec, DataFrameSpec, TopologySpec
 
 CodeVersions = Mapping[str, Mapping[str, tuple[int, ...]]]
 """The ids of the TaskManagers that run a version of a module, by module and by fingerprint."""
@@ -44,13 +44,18 @@ class CodeChange:
     module: str
     processors: tuple[str, ...]
     task_managers: tuple[int, ...]
+    has_topology: bool = False
+    """Whether one of them is a topology, whose stores and topics the version has from the code."""
 
     def __str__(self) -> str:
         """Return a line for a terminal."""
         of = f", which has the code of {', '.join(self.processors)}" if self.processors else ""
         noun = "TaskManager" if len(self.task_managers) == 1 else "TaskManagers"
         runs = f"{noun} {', '.join(map(str, self.task_managers))}"
-        return f"{self.module}{of}: takes effect once {runs} {_is(self.task_managers)} restarted"
+        line = f"{self.module}{of}: takes effect once {runs} {_is(self.task_managers)} restarted"
+        if not self.has_topology:
+            return line
+        return f"{line}. It has a topology, so restart before you apply"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for `json.dumps`."""
@@ -74,8 +79,9 @@ def code_changes(
         versions = {tm_id: code[module] for tm_id, code in reported.items() if module in code}
         others = tuple(tm_id for tm_id, version in versions.items() if version != fingerprint)
         if others:
-            of = tuple(each.id for each in pipeline.processors if _is_in(module, each.spec))
-            found.append(CodeChange(module, of, others))
+            of = [each for each in pipeline.processors if _is_in(module, each.spec)]
+            has_topology = any(isinstance(each.spec, TopologySpec) for each in of)
+            found.append(CodeChange(module, tuple(e.id for e in of), others, has_topology))
     return found
 
 

@@ -19,7 +19,12 @@ from kafka_pipeline.common.cluster.code_versions import (
 )
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, PipelineProcessor
-from kafka_pipeline.common.pipelines.specs import ClassSpec, DataFrameSpec, ForwardSpec
+from kafka_pipeline.common.pipelines.specs import (
+    ClassSpec,
+    DataFrameSpec,
+    ForwardSpec,
+    TopologySpec,
+)
 from kafka_pipeline.common.protocol.messages import Heartbeat, JobManagerBeat, Report
 from kafka_pipeline.common.protocol.reported_tasks import ReportedTasks
 from kafka_pipeline.common.tick import Tick
@@ -112,6 +117,14 @@ PIPELINE = Pipeline(
     TopicNames("job", "in", "out"),
     1,
 )
+
+
+def test_a_plan_says_to_restart_before_a_topology_is_applied() -> None:
+    """Its stores and topics are those of the code here, which TaskManagers do not have yet."""
+    topology = PipelineProcessor("T", TopologySpec(code="shop:build"), (SINK,), (SOURCE,))
+    pipeline = replace(PIPELINE, processors=(topology,))
+    (found,) = code_changes({"shop": "2"}, {0: {"shop": "1"}}, pipeline)
+    assert str(found).endswith("is restarted. It has a topology, so restart before you apply")
 
 
 def test_a_plan_names_modules_that_differ_from_what_runs_and_their_processors() -> None:
