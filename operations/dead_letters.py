@@ -87,13 +87,15 @@ class DeadLetter:
 class Wanted:
     """Which dead letters are meant; what is empty or None does not matter.
 
-    `reason` is part of the reason or of the error's name. Times are those of the records, in ms.
+    `topics` are those that the records came from. `reason` is part of the reason or of the error's
+    name. Times are those of the records, in ms.
     `before` has an offset for each processor and partition, and only letters before it are meant;
     none of a partition that it does not have.
     """
 
     processors: Collection[str] = ()
     ids: Collection[LetterId] = ()
+    topics: Collection[str] = ()
     reason: str = ""
     since_ms: int | None = None
     until_ms: int | None = None
@@ -105,6 +107,7 @@ class Wanted:
         return (
             (not self.processors or letter.id.processor in self.processors)
             and (not self.ids or letter.id in self.ids)
+            and (not self.topics or (letter.came_from or ("",))[0] in self.topics)
             and self.reason.casefold() in text
             and (self.since_ms is None or letter.timestamp_ms >= self.since_ms)
             and (self.until_ms is None or letter.timestamp_ms < self.until_ms)

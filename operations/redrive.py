@@ -179,14 +179,14 @@ class DeadLetterTopics:
                     "(`pipeline acls` lists them)"
                 )
             raise ConfigError(
-                f"{letter.id} came from {topic}[{partition}], which does not exist any more: leave "
-                "it out by --processor, --reason or a time, or purge it"
+                f"{letter.id} came from {topic}[{partition}], which does not exist any more: purge "
+                f"such letters by --topic {topic}, or choose others by --topic"
             )
         if topic not in self._read_now:
             raise ConfigError(
                 f"{letter.id} came from {topic}, which no processor of the job reads any more, so "
-                "nobody would process it: leave it out by --processor, --reason or a time, or "
-                "purge it"
+                f"nobody would process it: purge such letters by --topic {topic}, or choose others "
+                "by --topic"
             )
 
     def _destination(self, letter: DeadLetter) -> tuple[str, int]:

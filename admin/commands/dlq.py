@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -17,6 +18,7 @@ from kafka_pipeline.common.printable import LAYOUT, printable
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.operations.dead_letters import DeadLetter, LetterId, Wanted, text_of
+from kafka_pipeline.operations.faults import faults
 from kafka_pipeline.operations.redrive import DeadLetterTopics
 from kafka_pipeline.operations.times import parse_time, shown_time
 
@@ -35,6 +37,10 @@ Ids = Annotated[
 Processors = Annotated[
     list[str] | None, typer.Option("--processor", metavar="ID", help="Only of this processor.")
 ]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="TOPIC", help="Only records that came from this topic."),
+]
 Reason = Annotated[
     str, typer.Option(metavar="TEXT", help="Only those with this in their reason or error.")
 ]
@@ -50,21 +56,32 @@ def list_letters(
     config: ConfigPath,
     ids: Ids = None,
     processors: Processors = None,
+    topics: Topics = None,
     reason: Reason = "",
     since: Since = "",
     until: Until = "",
     every: Annotated[
         bool, typer.Option("--all", help="Also those that were redriven or purged.")
     ] = False,
+    by_reason: Annotated[
+        bool,
+        typer.Option("--by-reason", help="Only how many there are of each processor and reason."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters: where each record came from, and why it was rejected.
 
+    With `--by-reason`, reasons that differ only in numbers count as one.
+
     Exit codes: 0 done, 2 wrong arguments, 3 Kafka does not answer.
     """
-    wanted = _wanted(ids, processors, reason, since, until)
+    wanted = _wanted(ids, processors, topics, reason, since, until)
     found = DeadLetterTopics(load_config(config)).find(wanted, handled=every)
-    if as_json:
+    if by_reason:
+        found.sort(key=lambda letter: letter.timestamp_ms, reverse=True)
+        counts = faults(found)
+        show_json(counts) if as_json else show(_counts_table(counts))
+    elif as_json:
         show_json([letter.to_json() for letter in found])
     else:
         show(_table(found))
@@ -77,7 +94,7 @@ def show_letter(config: ConfigPath, id_: Annotated[str, typer.Argument(metavar="
 
     Exit codes: 0 done, 2 there is no such dead letter, 3 Kafka does not answer.
     """
-    wanted = _wanted([id_], None, "", "", "")
+    wanted = _wanted([id_], None, None, "", "", "")
     (letter,) = DeadLetterTopics(load_config(config)).find(wanted, handled=True)
     show_json(letter.to_json())
 
@@ -88,6 +105,7 @@ def redrive(
     config: ConfigPath,
     ids: Ids = None,
     processors: Processors = None,
+    topics: Topics = None,
     reason: Reason = "",
     since: Since = "",
     until: Until = "",
@@ -102,10 +120,10 @@ def redrive(
     Exit codes: 0 done, 1 the answer was no, 2 wrong arguments, or a topic is gone, 3 Kafka does not
     answer.
     """
-    topics = DeadLetterTopics(load_config(config))
-    wanted = _wanted(ids, processors, reason, since, until)
-    if _is_meant(topics.find(wanted), "redrive", dry_run, yes):
-        typer.echo(f"redriven: {counted(topics.redrive(wanted), 'dead letter')}")
+    letters = DeadLetterTopics(load_config(config))
+    wanted = _wanted(ids, processors, topics, reason, since, until)
+    if _is_meant(letters.find(wanted), "redrive", dry_run, yes):
+        typer.echo(f"redriven: {counted(letters.redrive(wanted), 'dead letter')}")
 
 
 @dlq_app.command("purge")
@@ -114,6 +132,7 @@ def purge(
     config: ConfigPath,
     ids: Ids = None,
     processors: Processors = None,
+    topics: Topics = None,
     reason: Reason = "",
     since: Since = "",
     until: Until = "",
@@ -124,20 +143,26 @@ def purge(
 
     Exit codes: 0 done, 1 the answer was no, 2 wrong arguments, 3 Kafka does not answer.
     """
-    topics = DeadLetterTopics(load_config(config))
-    wanted = _wanted(ids, processors, reason, since, until)
-    if _is_meant(topics.find(wanted), "purge", dry_run, yes):
-        typer.echo(f"purged: {counted(topics.purge(wanted), 'dead letter')}")
+    letters = DeadLetterTopics(load_config(config))
+    wanted = _wanted(ids, processors, topics, reason, since, until)
+    if _is_meant(letters.find(wanted), "purge", dry_run, yes):
+        typer.echo(f"purged: {counted(letters.purge(wanted), 'dead letter')}")
 
 
 def _wanted(
-    ids: list[str] | None, processors: list[str] | None, reason: str, since: str, until: str
+    ids: list[str] | None,
+    processors: list[str] | None,
+    topics: list[str] | None,
+    reason: str,
+    since: str,
+    until: str,
 ) -> Wanted:
     """Return which letters are meant. Raises `ConfigError` for a wrong id or time."""
     try:
         return Wanted(
             processors=processors or (),
             ids=[LetterId.parse(each) for each in ids or ()],
+            topics=topics or (),
             reason=reason,
             since_ms=parse_time(since) if since else None,
             until_ms=parse_time(until) if until else None,
@@ -169,6 +194,20 @@ def _table(found: list[DeadLetter]) -> Table:
             shorten(text_of(letter.key) or "", _LONGEST_VALUE),
             shorten(text_of(letter.value) or "", _LONGEST_VALUE),
             shorten(why, _LONGEST_REASON),
+        )
+        table.add_row(*(Text(printable(cell, LAYOUT)) for cell in cells))
+    return table
+
+
+def _counts_table(counts: Sequence[dict[str, Any]]) -> Table:
+    table = Table("letters", "processor", "why", "oldest", "newest")
+    for row in counts:
+        cells = (
+            f"{row['count']:,}",
+            row["processor"],
+            shorten(row["reason"], _LONGEST_REASON),
+            shown_time(row["oldest_ms"]),
+            shown_time(row["newest_ms"]),
         )
         table.add_row(*(Text(printable(cell, LAYOUT)) for cell in cells))
     return table
