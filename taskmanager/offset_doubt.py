@@ -18,8 +18,8 @@ SURE_AFTER_S = 30.0
 SURE_ANSWERS = 6
 """How long, and how often, brokers must say that a topic does not have an offset or an epoch."""
 GO_ON = (
-    "Say where the task goes on: `pipeline pause`, then `pipeline reset` with --to-earliest "
-    "--state clear to begin again, or with --to-offset N --state keep, and then "
+    "Say where the task should continue: `pipeline pause`, then `pipeline reset` with "
+    "--to-earliest --state clear to begin again, or with --to-offset N --state keep, and then "
     "`pipeline resume`"
 )
 """Tells operators what to do."""

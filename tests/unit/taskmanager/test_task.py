@@ -346,7 +346,7 @@ def test_a_store_that_only_the_code_here_has_fails_the_task_with_what_to_do(
         builder.add_state_store(stores.key_value("S", serdes.bytes, serdes.bytes), ["count"])
         return builder.build().groups[0]
 
-    with pytest.raises(NonRetriableError, match='keeps the store "S" .* restart the TaskManager'):
+    with pytest.raises(NonRetriableError, match=r'keeps the store "S" .* restart the TaskManager'):
         start(assigned_to([], 0, monkeypatch, group))
 
 
