@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from difflib import unified_diff
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kafka_pipeline.common.printable import printable
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.desired_state import PipelineVersion
 from kafka_pipeline.deployment.plan import Effect, Plan
@@ -27,11 +29,14 @@ _COLORS = {
 }
 
 
-def overview(found: Plan, current: PipelineVersion | None) -> RenderableType:
-    """Return a plan in the form shown on a terminal."""
+_MOST_LINES = 60
+
+
+def overview(found: Plan, current: PipelineVersion | None, text: str) -> RenderableType:
+    """Return a plan in the form shown on a terminal; `text` is the new pipeline.yaml."""
     if found.changes_nothing and current is not None:
         return Text(f"nothing changes: the job runs this pipeline, as version {current.number}")
-    parts: list[RenderableType] = [_since(current), "", _tasks(found)]
+    parts: list[RenderableType] = [_since(current), *_edits(current, text), "", _tasks(found)]
     parts += _state(found)
     if found.renamed:
         parts += ["", Text("Renamed, while the job rests:")]
@@ -105,6 +110,22 @@ def _since(current: PipelineVersion | None) -> Text:
     if current is None:
         return Text("the job has no pipeline yet")
     return Text(f"the job runs version {current.number}, made by {current.made_by}")
+
+
+def _edits(current: PipelineVersion | None, text: str) -> list[RenderableType]:
+    """Return the lines of the file that differ from those of the running version."""
+    if current is None:
+        return []
+    files = current.text.splitlines(), text.splitlines()
+    # The first two lines name the files.
+    diff = [line for line in [*unified_diff(*files, n=0, lineterm="")][2:] if line[0] != "@"]
+    if not diff:
+        return []
+    colors = {"-": "red", "+": "green"}
+    lines = [Text(f"  {printable(line)}", style=colors[line[0]]) for line in diff[:_MOST_LINES]]
+    more = len(diff) - len(lines)
+    rest = [Text(f"  and {counted(more, 'more line')}")] if more else []
+    return ["", Text("Lines of the file:"), *lines, *rest]
 
 
 def _tasks(found: Plan) -> Table:

@@ -200,7 +200,7 @@ def _change(config: Config, pipeline: Pipeline, text: str, wanted: _Wanted) -> N
     kept = KeptState(config, admin)
     lose = processors_with_state(pipeline, wanted.lose)
     complete, found, deployment = look_at(config, admin, pipeline, kept, lose)
-    show(overview(found, deployment.current))
+    show(overview(found, deployment.current, text))
     if deployment.coming is not None:
         waits = f"version {deployment.coming.number} does not run yet"
         typer.echo(f"{waits}: this takes its place, and is compared with what runs until then")

@@ -41,7 +41,7 @@ def apply_and_rebuild(
     admin = connected(config)
     kept, rebuilt = KeptState(config, admin), processors_with_state(pipeline, [entry])
     complete, found, deployment = look_at(config, admin, pipeline, kept, rebuilt=rebuilt)
-    show(overview(found, deployment.current))
+    show(overview(found, deployment.current, text))
     require_usable_state(found)
     # The name is the same when the command is repeated.
     folder = config.savepoint_dir / f"rebuild-{config.job_name or 'job'}-{entry}"

@@ -27,10 +27,11 @@ def plan(
 ) -> None:
     """Show what would change if the job ran this pipeline: tasks, topics and state.
 
-    Also names your modules whose code here differs from what TaskManagers run, and asks the schema
-    registry, if it answers, whether it has the subjects and accepts the schemas. Starts Spark for a
-    few seconds if a query with state has changed, or if its results go to a table or are Avro: its
-    columns are compared with those of the table or the schema.
+    Begins with the lines of the file that differ from the running version. Also names your modules
+    whose code here differs from what TaskManagers run, and asks the schema registry, if it answers,
+    whether it has the subjects and accepts the schemas. Starts Spark for a few seconds if a query
+    with state has changed, or if its results go to a table or are Avro: its columns are compared
+    with those of the table or the schema.
 
     Exit codes: 0 whatever would change, 2 the pipeline cannot run in this job, 3 Kafka does not
     answer.
@@ -45,7 +46,7 @@ def plan(
         changed = {"code_changed": [each.to_json() for each in code]}
         show_json({"version": current, **found.to_json(), **changed})
         return
-    show(overview(found, deployment.current))
+    show(overview(found, deployment.current, pipeline.read_text("utf-8")))
     if code:
         lines = (Text(f"  {each}") for each in code)
         show(Group("", Text("Code changed:", style="yellow"), *lines))

@@ -22,17 +22,28 @@ BEFORE = Pipeline((A, B), NAMES, 2)
 RUNS = PipelineVersion(7, BEFORE, "", 0, "ann@host")
 
 
-def shown(after: Pipeline, current: PipelineVersion | None = RUNS) -> str:
+def shown(after: Pipeline, current: PipelineVersion | None = RUNS, file: str = "") -> str:
     before = current.pipeline if current else None
     existing = [spec.name for spec in before.data_topics(1)] if before else []
     text = io.StringIO()
     console = Console(file=text, width=200)
-    console.print(overview(plan(before, after, existing), current))
+    console.print(overview(plan(before, after, existing), current, file))
     return text.getvalue()
 
 
 def test_pipeline_that_runs_already_changes_nothing() -> None:
     assert shown(BEFORE) == "nothing changes: the job runs this pipeline, as version 7\n"
+
+
+def test_lines_that_were_edited_are_shown_and_so_is_what_somebody_else_has_changed() -> None:
+    runs = replace(RUNS, text="- id: A\n  limit: 60\n  to: [B]\n")
+    after = Pipeline((replace(A, to=(SINK,)),), NAMES, 2)
+    text = shown(after, runs, "- id: A\n  limit: 50\n  to: [B]\n  on_error: \x1b[2J\n")
+    begin = "Lines of the file:\n  -  limit: 60\n  +  limit: 50\n  +  on_error: \\x1b[2J\n\n"
+    assert begin in text
+    long = "".join(f"# {number}\n" for number in range(70))
+    assert "  +# 59\n  and 10 more lines\n" in shown(after, RUNS, long)
+    assert "Lines of the file" not in shown(after, RUNS)
 
 
 def test_first_version_adds_everything() -> None:
