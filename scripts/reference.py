@@ -102,8 +102,9 @@ def _metrics_page() -> str:
         "## Tasks",
         "Their TaskManager shows them.",
         *_metrics_table(kafka_pipeline.taskmanager.metrics.OF_TASKS),
-        "Code counts [by itself](processors.md#counters-of-your-own), too: "
-        f"`{PREFIX}{kafka_pipeline.taskmanager.metrics.USER_COUNTER.format(name='<name>')}`.",
+        "Code has [metrics of its own](processors.md#counters-and-gauges-of-your-own), too: "
+        f"`{PREFIX}{kafka_pipeline.taskmanager.metrics.USER_COUNTER.format(name='<name>')}` and "
+        f"`{PREFIX}{kafka_pipeline.taskmanager.metrics.USER_GAUGE.format(name='<name>')}`.",
         "## Standbys",
         "Copies of state, see `num_standby_replicas`.",
         *_metrics_table(kafka_pipeline.taskmanager.metrics.OF_STANDBYS),

@@ -24,7 +24,7 @@ from kafka_pipeline.common.protocol.status import TaskStatus
 from kafka_pipeline.common.protocol.suspects import Death
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.typed_json import Count, Positive, as_json, dump, from_json
-from kafka_pipeline.common.user_counter import UserCounter
+from kafka_pipeline.common.user_series import UserSeries
 
 _LONGEST_REASON = 200
 
@@ -103,14 +103,15 @@ class Status(_Message, frozen=True):
 
 
 class TaskMeasures(NamedTuple):
-    """The durations of a task's turns and commits, and what its user code has counted.
+    """The durations of a task's turns and commits, and the counters and gauges of its user code.
 
     All of it since the thread took the task over.
     """
 
     turns: Times
     commits: Times
-    counted: tuple[tuple[UserCounter, float], ...] = ()
+    counted: tuple[tuple[UserSeries, float], ...] = ()
+    gauges: tuple[tuple[UserSeries, float], ...] = ()
 
 
 class Measured(_Message, frozen=True):

@@ -15,7 +15,7 @@ from kafka_pipeline.common.protocol.status import (
     newest_record_ms,
 )
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.user_counter import LABELS
+from kafka_pipeline.common.user_series import LABELS
 from kafka_pipeline.streams.engine.figures import MOST_ERRORS, MOST_REASONS, OTHER_ERRORS
 from kafka_pipeline.taskmanager.measurements import Measurements
 
@@ -161,6 +161,9 @@ COMMITS = histogram("task_commit_seconds", "how long a commit took, successful o
 USER_COUNTER = "user_{name}_total"
 """The names of the counters of user code, which are not known in advance."""
 _USER_DOC = "what code of the pipeline has counted by `context.count`, committed"
+USER_GAUGE = "gauge_{name}"
+"""The names of its gauges. OpenMetrics has `user_{name}` for a counter, without `_total`."""
+_USER_GAUGE_DOC = "what code of the pipeline has measured by `context.gauge`, committed"
 
 STANDBY_STATE = gauge(
     "standby_state", "1 for the state that the standby is in, 0 for the others", *_TASK, "state"
@@ -300,10 +303,14 @@ def _measures(
         return
     yield TURNS.sample(measures.turns, *labels)
     yield COMMITS.sample(measures.commits, *labels)
-    for user_counter, amount in measures.counted:
-        names = [label for label, _ in user_counter.labels]
-        metric = counter(USER_COUNTER.format(name=user_counter.name), _USER_DOC, *_TASK, *names)
-        yield metric.sample(amount, *labels, *(value for _, value in user_counter.labels))
+    for kind, name, doc, found in (
+        (counter, USER_COUNTER, _USER_DOC, measures.counted),
+        (gauge, USER_GAUGE, _USER_GAUGE_DOC, measures.gauges),
+    ):
+        for series, value in found:
+            names, values = [label for label, _ in series.labels], [of for _, of in series.labels]
+            metric = kind(name.format(name=series.name), doc, *_TASK, *names)
+            yield metric.sample(value, *labels, *values)
 
 
 def _of_standby(status: TaskStatus, labels: tuple[object, ...]) -> Iterator[Sample]:

@@ -365,5 +365,6 @@ class PipelineThread:
 
 
 def _measures(memory: TaskMemory) -> channel_messages.TaskMeasures:
-    counted = tuple(memory.figures.counted.items())
-    return channel_messages.TaskMeasures(memory.turns.times, memory.commits.times, counted)
+    figures = memory.figures
+    series = tuple(figures.counted.items()), tuple(figures.gauges.items())
+    return channel_messages.TaskMeasures(memory.turns.times, memory.commits.times, *series)

@@ -62,17 +62,9 @@ def _family(samples: Sequence[Sample]) -> Metric:
     metric = samples[0].metric
     match metric.kind:
         case MetricKind.COUNTER:
-            counter = CounterMetricFamily(metric.full_name, metric.doc)
-            for sample in samples:
-                # Counters of user code may have other labels at each place where they count.
-                labels = dict(zip(sample.metric.labels, sample.labels, strict=True))
-                counter.add_sample(metric.full_name, labels, _number(sample))
-            return counter
+            return _with(CounterMetricFamily(metric.full_name, metric.doc), samples)
         case MetricKind.GAUGE:
-            gauge = GaugeMetricFamily(metric.full_name, metric.doc, labels=metric.labels)
-            for sample in samples:
-                gauge.add_metric(sample.labels, _number(sample))
-            return gauge
+            return _with(GaugeMetricFamily(metric.full_name, metric.doc), samples)
         case MetricKind.HISTOGRAM:
             histogram = HistogramMetricFamily(metric.full_name, metric.doc, labels=metric.labels)
             for sample in samples:
@@ -81,6 +73,14 @@ def _family(samples: Sequence[Sample]) -> Metric:
                 buckets = [(_bound(bound), float(count)) for bound, count in times.up_to()]
                 histogram.add_metric(sample.labels, buckets, times.sum_us / 1_000_000)
             return histogram
+
+
+def _with(family: Metric, samples: Sequence[Sample]) -> Metric:
+    """Add samples, which may each have other labels if they are those of user code."""
+    for sample in samples:
+        labels = dict(zip(sample.metric.labels, sample.labels, strict=True))
+        family.add_sample(sample.metric.full_name, labels, _number(sample))
+    return family
 
 
 def _number(sample: Sample) -> float:

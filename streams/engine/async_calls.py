@@ -17,7 +17,7 @@ from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.durations import whole_ms
 from kafka_pipeline.streams.engine.call_mark import CallMark
 from kafka_pipeline.streams.engine.event_loop import EventLoop
-from kafka_pipeline.streams.engine.outputs import Counted
+from kafka_pipeline.streams.engine.outputs import Note
 from kafka_pipeline.streams.engine.record_queues import Partition
 from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.processor import AsyncProcessor
@@ -41,8 +41,8 @@ class PendingCall:
     """`None` if the record could not be read; then there is an `error`."""
     error: Exception | None = None
     results: Sequence[Record] = ()
-    counted: list[Counted] = field(default_factory=list)
-    """What the call has counted."""
+    notes: list[Note] = field(default_factory=list)
+    """What the call has counted and measured."""
     is_done: bool = False
     began_s: float = 0.0
 

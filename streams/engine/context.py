@@ -12,12 +12,12 @@ from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.streams.clocks import clocks_by_time
 from kafka_pipeline.streams.durations import Milliseconds
-from kafka_pipeline.streams.engine.counting import counted
 from kafka_pipeline.streams.engine.left_undone import refuse_lost
-from kafka_pipeline.streams.engine.outputs import Dropped, Output
+from kafka_pipeline.streams.engine.outputs import Dropped, Note, Output
 from kafka_pipeline.streams.engine.running_node import RunningNode
 from kafka_pipeline.streams.engine.task_time import TaskTime
 from kafka_pipeline.streams.engine.time_limit import TimeLimit
+from kafka_pipeline.streams.engine.user_metrics import counted, gauged
 from kafka_pipeline.streams.errors import InvalidArgumentError, StreamsError
 from kafka_pipeline.streams.processor import RecordRejectedError
 from kafka_pipeline.streams.punctuation import Cancellable, PunctuationType, Punctuator
@@ -217,11 +217,17 @@ class RunningContext:
         self._runtime.outputs.append(Dropped(encodable(reason), self._name))
 
     def count(self, name: str, amount: float = 1, /, **labels: str) -> None:
+        self._note(counted(self._name, name, amount, labels))
+
+    def gauge(self, name: str, value: float, /, **labels: str) -> None:
+        self._note(gauged(self._name, name, value, labels))
+
+    def _note(self, found: Note) -> None:
         if self._runtime.is_global:
             raise StreamsError(
-                "the processor of a global store cannot count: it belongs to no task"
+                "the processor of a global store has no metrics: it belongs to no task"
             )
-        self._runtime.outputs.append(counted(self._name, name, amount, labels))
+        self._runtime.outputs.append(found)
 
     def get_state_store(self, name: str, kind: type[S] | None = None) -> Any:
         store = self._stores.get(name)

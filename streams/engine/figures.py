@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from sys import float_info
 
 from kafka_pipeline.common.committed import OTHER_REASONS, with_short_reasons
 from kafka_pipeline.common.errors import shorten
-from kafka_pipeline.common.user_counter import UserCounter
-from kafka_pipeline.streams.engine.outputs import ELSEWHERE, Counted, Dropped
+from kafka_pipeline.common.user_series import UserSeries
+from kafka_pipeline.streams.engine.outputs import ELSEWHERE, Counted, Dropped, Gauged, Note
 from kafka_pipeline.streams.event_time.step_time import LATE
 
 MOST_ERRORS = 20
@@ -21,8 +21,8 @@ MOST_REASONS = 20
 _MOST_DROPPED = 1000
 """How many pairs of a reason and a place are kept in memory."""
 _LONGEST_NAME = 80
-MOST_COUNTERS = 1000
-"""How many series of counters of user code a task has: pairs of a name and labels."""
+MOST_SERIES = 1000
+"""How many series a task has for counters of user code, and for gauges: a name with labels."""
 OTHER_LABELS = "other"
 """All labels of further series have this value."""
 
@@ -41,8 +41,10 @@ class TaskFigures:
     rejected: Counter[str] = field(default_factory=Counter)
     """How many records were skipped or became dead letters, by the name of the error."""
 
-    counted: dict[UserCounter, float] = field(default_factory=dict)
+    counted: dict[UserSeries, float] = field(default_factory=dict)
     """What user code has counted."""
+    gauges: dict[UserSeries, float] = field(default_factory=dict)
+    """What user code has set its gauges to."""
 
     def reject(self, error: str, records: int = 1) -> None:
         """Count records that were skipped or became dead letters, by the name of their error.
@@ -64,21 +66,27 @@ class TaskFigures:
             dropped = Dropped(OTHER_REASONS, dropped.place)
         self.dropped[dropped] += records
 
-    def count(self, counter: UserCounter, amount: float) -> None:
+    def count(self, series: UserSeries, amount: float) -> None:
         """Add to a counter of user code.
 
-        After `MOST_COUNTERS` series, the labels of new ones are `OTHER_LABELS`.
+        After `MOST_SERIES`, the labels of new ones are `OTHER_LABELS`.
         """
-        if counter not in self.counted and len(self.counted) >= MOST_COUNTERS:
-            counter = UserCounter(counter.name, tuple((n, OTHER_LABELS) for n, _ in counter.labels))
-        self.counted[counter] = min(self.counted.get(counter, 0.0) + amount, float_info.max)
+        series = _limited(series, self.counted)
+        self.counted[series] = min(self.counted.get(series, 0.0) + amount, float_info.max)
 
-    def note(self, found: Dropped | Counted) -> None:
-        """Count what is among outputs to be counted."""
-        if isinstance(found, Counted):
-            self.count(found.counter, found.amount)
-        else:
-            self.dropped[found] += 1
+    def set_gauge(self, series: UserSeries, value: float) -> None:
+        """Set a gauge of user code; its labels are limited as those of counters."""
+        self.gauges[_limited(series, self.gauges)] = value
+
+    def note(self, found: Note) -> None:
+        """Take in what is among outputs for the figures."""
+        match found:
+            case Counted(series, amount):
+                self.count(series, amount)
+            case Gauged(series, value):
+                self.set_gauge(series, value)
+            case Dropped():
+                self.dropped[found] += 1
 
     @property
     def dropped_by_reason(self) -> dict[str, int]:
@@ -107,7 +115,7 @@ class TaskFigures:
         self.dropped = dropped
 
     def __add__(self, other: TaskFigures) -> TaskFigures:
-        """Return the sums."""
+        """Return the sums, and the gauges as `other` has set them."""
         sums = TaskFigures(
             self.records_in + other.records_in,
             self.records_out + other.records_out,
@@ -118,14 +126,23 @@ class TaskFigures:
             self.sent_bytes + other.sent_bytes,
             self.rejected.copy(),
             self.counted.copy(),
+            self.gauges.copy(),
         )
         for error, records in other.rejected.items():
             sums.reject(error, records)
         for dropped, records in other.dropped.items():
             sums.drop(dropped, records)
-        for counter, amount in other.counted.items():
-            sums.count(counter, amount)
+        for series, amount in other.counted.items():
+            sums.count(series, amount)
+        for series, value in other.gauges.items():
+            sums.set_gauge(series, value)
         return sums
+
+
+def _limited(series: UserSeries, known: Collection[UserSeries]) -> UserSeries:
+    if series in known or len(known) < MOST_SERIES:
+        return series
+    return UserSeries(series.name, tuple((name, OTHER_LABELS) for name, _ in series.labels))
 
 
 def late_of(dropped: Mapping[str, int]) -> int:

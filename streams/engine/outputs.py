@@ -8,7 +8,7 @@ from typing import Protocol
 
 from kafka_pipeline.common.record_batch import KafkaHeaders, OutputRecord
 from kafka_pipeline.common.topics import TopicLimits
-from kafka_pipeline.common.user_counter import UserCounter
+from kafka_pipeline.common.user_series import UserSeries
 
 
 class OutputTopics(Protocol):
@@ -69,8 +69,20 @@ class Dropped:
 class Counted:
     """What user code adds to one of its counters."""
 
-    counter: UserCounter
+    series: UserSeries
     amount: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gauged:
+    """What user code sets one of its gauges to."""
+
+    series: UserSeries
+    value: float
+
+
+Note = Dropped | Counted | Gauged
+"""An output that goes into the figures, and is not sent."""
 
 
 def described(dropped: Mapping[Dropped, int]) -> dict[str, int]:
@@ -78,7 +90,7 @@ def described(dropped: Mapping[Dropped, int]) -> dict[str, int]:
     return {f"{each.place}: {each.reason}": count for each, count in dropped.items()}
 
 
-NOTES = frozenset({Dropped, Counted})
-"""Outputs that are counted, and not sent."""
+NOTES = frozenset({Dropped, Counted, Gauged})
+"""The types of a `Note`."""
 
-Output = OutputRecord | OutputColumns | Dropped | Counted
+Output = OutputRecord | OutputColumns | Note

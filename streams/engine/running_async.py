@@ -10,11 +10,12 @@ from typing import Any
 from kafka_pipeline.common.code.user_frames import place_of_definition
 from kafka_pipeline.streams.engine.async_calls import CURRENT, AsyncCalls
 from kafka_pipeline.streams.engine.call_mark import CallMark
-from kafka_pipeline.streams.engine.counting import counted
 from kafka_pipeline.streams.engine.event_loop import EventLoop
 from kafka_pipeline.streams.engine.left_undone import refuse_lost
+from kafka_pipeline.streams.engine.outputs import Note
 from kafka_pipeline.streams.engine.running_node import RunningNode, check_methods, init
 from kafka_pipeline.streams.engine.time_limit import TimeLimit
+from kafka_pipeline.streams.engine.user_metrics import counted, gauged
 from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.processor import AsyncProcessor, AsyncProcessorContext
 from kafka_pipeline.streams.record import Record
@@ -29,12 +30,17 @@ class AsyncContext:
     node: str
 
     def count(self, name: str, amount: float = 1, /, **labels: str) -> None:
-        found = counted(self.node, name, amount, labels)
+        self._note(counted(self.node, name, amount, labels))
+
+    def gauge(self, name: str, value: float, /, **labels: str) -> None:
+        self._note(gauged(self.node, name, value, labels))
+
+    def _note(self, found: Note) -> None:
         if (call := CURRENT.get(None)) is None:
             raise StreamsError(
-                f'"{self.node}" counts outside of process: count before that returns'
+                f'"{self.node}" counts or measures outside of process: do so before that returns'
             )
-        call.counted.append(found)
+        call.notes.append(found)
 
 
 class RunningAsync(RunningNode):

@@ -184,7 +184,7 @@ class GroupRuntime:
         self._call_began_s = monotonic()
         self._mark_turns([(entry.batch, entry.index)])
         try:
-            self.outputs += entry.counted
+            self.outputs += entry.notes
             node.emit(entry.results)
         except (EngineError, PipelineError):
             raise

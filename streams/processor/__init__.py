@@ -134,6 +134,16 @@ class ProcessorContext(Protocol[KForward, VForward]):
         "other".
         """
 
+    def gauge(self, name: str, value: float, /, **labels: str) -> None:
+        """Set a gauge of your own, a value that goes up and down.
+
+            self.context.gauge("open_orders", len(self.open))
+
+        The metric is `kafka_pipeline_gauge_<name>`. It has the last value that was committed, and
+        none before the first one, such as after the task has moved. Names, labels and errors are as
+        in `count`.
+        """
+
     @overload
     def get_state_store(self, name: str) -> Any: ...
     @overload
@@ -231,6 +241,9 @@ class AsyncProcessorContext(Protocol):
         It counts with the results of the call of `process` that it is called from. Raises
         `StreamsError` outside of such a call.
         """
+
+    def gauge(self, name: str, value: float, /, **labels: str) -> None:
+        """Set a gauge of your own, as `count` counts; see `ProcessorContext.gauge`."""
 
 
 class AsyncProcessor(Generic[KIn, VIn, KOut, VOut]):

@@ -22,7 +22,7 @@ from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.common.topics import TopicLimits
-from kafka_pipeline.common.user_counter import user_counter
+from kafka_pipeline.common.user_series import user_series
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms, whole_ms_or_none
@@ -394,7 +394,11 @@ class TopologyTestDriver(StoreGetters):
 
     def counted(self, name: str, /, **labels: str) -> float:
         """Return what `context.count` has counted so far. Raises ValueError for invalid names."""
-        return self._figures.counted.get(user_counter(name, tuple(labels.items())), 0.0)
+        return self._figures.counted.get(user_series(name, tuple(labels.items())), 0.0)
+
+    def gauge(self, name: str, /, **labels: str) -> float | None:
+        """Return what `context.gauge` was set to last; `None` if it was not. Raises ValueError."""
+        return self._figures.gauges.get(user_series(name, tuple(labels.items())))
 
     @property
     def key_warnings(self) -> Sequence[str]:

@@ -26,7 +26,14 @@ from kafka_pipeline.streams.engine.call_mark import CallMark, NoMark
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.group_task import GroupTask
 from kafka_pipeline.streams.engine.node_group import NodeGroup
-from kafka_pipeline.streams.engine.outputs import Counted, Dropped, Output, OutputColumns
+from kafka_pipeline.streams.engine.outputs import (
+    Counted,
+    Dropped,
+    Gauged,
+    Note,
+    Output,
+    OutputColumns,
+)
 from kafka_pipeline.streams.engine.record_queues import Partition
 from kafka_pipeline.streams.engine.runtime import GroupRuntime, Rejection
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
@@ -338,7 +345,7 @@ def sent(outputs: Sequence[Output]) -> list[Sent]:
             for key, value, number in zip(output.keys, output.values, partitions, strict=True):
                 assert key is not None or number >= 0
                 records.append((output.topic, key, value, number))
-        elif not isinstance(output, Dropped | Counted):
+        elif not isinstance(output, Note):
             topic, key, value, partition, *_ = output
             records.append((topic, key, value, partition))
     return records
@@ -353,7 +360,9 @@ def expanded(output: Output) -> Iterator[tuple[Any, ...]]:
     elif isinstance(output, Dropped):
         yield "dropped", output.reason
     elif isinstance(output, Counted):
-        yield "counted", output.counter, output.amount
+        yield "counted", output.series, output.amount
+    elif isinstance(output, Gauged):
+        yield "gauged", output.series, output.value
     else:
         topic, key, value, _, timestamp, sent_headers = output
         yield topic, key, value, timestamp, sent_headers or None

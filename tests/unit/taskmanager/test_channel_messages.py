@@ -14,7 +14,7 @@ from kafka_pipeline.common.protocol.messages import MalformedMessageError
 from kafka_pipeline.common.protocol.suspects import Death, Suspect
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.typed_json import as_json
-from kafka_pipeline.common.user_counter import UserCounter
+from kafka_pipeline.common.user_series import UserSeries
 from kafka_pipeline.taskmanager.channel_messages import (
     Answer,
     Ask,
@@ -49,10 +49,12 @@ from tests.unit.common.wire import (
 )
 
 times = st.builds(Times, st.tuples(*[numbers] * (len(BOUNDS_S) + 1)), numbers)
-counters = st.builds(UserCounter, texts, st.lists(st.tuples(texts, texts), max_size=2).map(tuple))
+counters = st.builds(UserSeries, texts, st.lists(st.tuples(texts, texts), max_size=2).map(tuple))
 amounts = st.floats(0, allow_nan=False, allow_infinity=False)
 counted = st.lists(st.tuples(counters, amounts), max_size=2).map(tuple)
-measures = st.builds(TaskMeasures, times, times, counted)
+values = st.floats(allow_nan=False, allow_infinity=False)
+gauges = st.lists(st.tuples(counters, values), max_size=2).map(tuple)
+measures = st.builds(TaskMeasures, times, times, counted, gauges)
 messages: st.SearchStrategy[ChannelMessage] = st.one_of(
     st.builds(Assign, replica_values, numbers),
     st.builds(Revoke, tasks),

@@ -11,7 +11,7 @@ import pytest
 
 from kafka_pipeline.common.kafka.clients import TransactionFailedError
 from kafka_pipeline.common.monitoring.memory import resident_bytes
-from kafka_pipeline.common.user_counter import UserCounter
+from kafka_pipeline.common.user_series import UserSeries
 from kafka_pipeline.streams.engine.event_loop import EventLoop
 from kafka_pipeline.taskmanager.assigned_task import AssignedTask
 from kafka_pipeline.taskmanager.channel_messages import Measured, Status
@@ -99,10 +99,20 @@ def test_sizes_are_figures_of_the_status(rig: Rig) -> None:
     assert task.status(Phase.IDLE, 0, "").figures == {"fetched_bytes": 8, "state_bytes": 0}
 
 
+def test_gauges_of_user_code_are_reported_once_they_have_changed(rig: Rig) -> None:
+    (task,) = rig.run(0)
+    measured(rig)
+    figures = rig.thread._tasks[task.task_id].memory.figures
+    figures.set_gauge(UserSeries("open"), 2)
+    assert measured(rig).tasks[task.task_id].gauges == ((UserSeries("open"), 2.0),)
+    figures.set_gauge(UserSeries("open"), 2)
+    assert measured(rig).tasks == {}
+
+
 def test_counters_of_user_code_are_reported_once_they_have_changed(rig: Rig) -> None:
     (task,) = rig.run(0)
     measured(rig)
     memory = rig.thread._tasks[task.task_id].memory
-    memory.figures.count(UserCounter("refused"), 2)
-    assert measured(rig).tasks[task.task_id].counted == ((UserCounter("refused"), 2.0),)
+    memory.figures.count(UserSeries("refused"), 2)
+    assert measured(rig).tasks[task.task_id].counted == ((UserSeries("refused"), 2.0),)
     assert measured(rig).tasks == {}

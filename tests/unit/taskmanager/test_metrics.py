@@ -13,7 +13,7 @@ from kafka_pipeline.common.protocol.key_warnings import KeyProblem, KeyWarning
 from kafka_pipeline.common.protocol.messages import Report
 from kafka_pipeline.common.protocol.status import FIGURES, TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.user_counter import UserCounter
+from kafka_pipeline.common.user_series import UserSeries
 from kafka_pipeline.taskmanager import metrics
 from kafka_pipeline.taskmanager.channel_messages import Measured, TaskMeasures
 from kafka_pipeline.taskmanager.measurements import Measurements
@@ -190,14 +190,24 @@ def test_times_and_memory_come_from_the_worker_of_the_task() -> None:
 
 def test_counters_of_user_code_have_labels_of_their_own() -> None:
     counted = (
-        (UserCounter("refused", (("reason", "no stock"),)), 3.0),
-        (UserCounter("refused", (("by", "ann"), ("reason", "late"))), 0.5),
+        (UserSeries("refused", (("reason", "no stock"),)), 3.0),
+        (UserSeries("refused", (("by", "ann"), ("reason", "late"))), 0.5),
     )
     measured = Measurements()
     measured.add(0, Measured(1, {COUNT: TIMES._replace(counted=counted)}))
     found = look(running(), measured=measured)
     assert found["user_refused_total", (*LABELS, "no stock")] == 3
     assert found["user_refused_total", (*LABELS, "ann", "late")] == 0.5
+
+
+def test_gauges_of_user_code_and_counters_of_the_same_name_are_two_metrics() -> None:
+    measured = Measurements()
+    series = UserSeries("open", (("shop", "a"),))
+    times = TIMES._replace(counted=((series, 3.0),), gauges=((series, -2.5),))
+    measured.add(0, Measured(1, {COUNT: times}))
+    found = look(running(), measured=measured)
+    assert found["user_open_total", (*LABELS, "a")] == 3
+    assert found["gauge_open", (*LABELS, "a")] == -2.5
 
 
 def test_a_task_that_has_left_has_no_series() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from kafka_pipeline.common.pipelines.processors import LoggedStore
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.engine.node_group import NodeGroup
-from kafka_pipeline.streams.engine.outputs import Counted, Dropped, OutputColumns
+from kafka_pipeline.streams.engine.outputs import Note, OutputColumns
 from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.pipeline.kinds.kind import logged
@@ -115,7 +115,7 @@ class Sharded:
         read = {topic for group in self.topology.groups for topic in group.in_topics}
         found = []
         for output in nodes.runtime.outputs:
-            if isinstance(output, Dropped | Counted):
+            if isinstance(output, Note):
                 continue
             if isinstance(output, OutputColumns):
                 places = output.partitions or [-1] * len(output.keys)

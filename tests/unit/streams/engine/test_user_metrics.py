@@ -1,4 +1,4 @@
-"""Counters of user code: `context.count`."""
+"""Counters and gauges of user code: `context.count` and `context.gauge`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from kafka_pipeline import (
     stores,
 )
 from kafka_pipeline.common.pipelines.processors import OnError
-from kafka_pipeline.common.user_counter import UserCounter
-from kafka_pipeline.streams.engine.figures import MOST_COUNTERS, TaskFigures
+from kafka_pipeline.common.user_series import UserSeries
+from kafka_pipeline.streams.engine.figures import MOST_SERIES, TaskFigures
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.nodes import Nodes, Tasks, batch, calling, chain
@@ -34,7 +34,7 @@ from tests.unit.streams.nodes import Nodes, Tasks, batch, calling, chain
 SKIP = GroupSettings(on_error=OnError.SKIP)
 
 
-def counting(*records: Any, process: Any) -> dict[UserCounter, float]:
+def counting(*records: Any, process: Any) -> dict[UserSeries, float]:
     """Return what a task with one processor has counted."""
     task = Tasks(chain(process), SKIP)
     task.task.add(batch(records))
@@ -52,7 +52,7 @@ def count_and_fail(context: ProcessorContext, record: Record) -> None:
 
 def test_what_a_rejected_record_has_counted_is_taken_back() -> None:
     found = counting(b"10", b"200", b"30", b"-1", b"0", process=calling(count_and_fail))
-    assert found == {UserCounter("seen"): 3, UserCounter("cents", (("kind", "refund"),)): 40}
+    assert found == {UserSeries("seen"): 3, UserSeries("cents", (("kind", "refund"),)): 40}
 
 
 class Sums(BatchProcessor):
@@ -64,7 +64,7 @@ class Sums(BatchProcessor):
 
 
 def test_records_of_a_batch_that_is_halved_count_once() -> None:
-    assert counting(b"1", b"2", b"200", b"3", process=Sums) == {UserCounter("cents"): 6}
+    assert counting(b"1", b"2", b"200", b"3", process=Sums) == {UserSeries("cents"): 6}
 
 
 class Calling(AsyncProcessor):
@@ -96,7 +96,7 @@ def test_nothing_is_counted_outside_of_calls() -> None:
 
     builder = TopologyBuilder().add_source("source", "in")
     builder.add_processor("call", Early, "source").add_sink("sink", "out", "call")
-    with pytest.raises(StreamsError, match="counts outside of process"):
+    with pytest.raises(StreamsError, match="measures outside of process"):
         TopologyTestDriver(builder)
 
 
@@ -138,11 +138,11 @@ def test_the_driver_has_counters_of_all_labels_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("arguments", "labels", "problem"),
     [
-        (("Orders",), {}, "the name of a counter has up to 100 lower-case letters"),
+        (("Orders",), {}, "the name of a counter or a gauge has up to 100 lower-case"),
         ((b"orders",), {}, "unlike b'orders'"),
         ((["orders"],), {}, "unhashable"),
-        (("orders_total",), {}, "gets _total by itself: leave it out of 'orders_total'"),
-        (("orders",), {"partition": "1"}, "each counter has the label partition already"),
+        (("orders_total",), {}, "gets _total by itself, and no gauge has it: leave it out"),
+        (("orders",), {"partition": "1"}, "each series has the label partition already"),
         (("orders",), {"__name__": "x"}, "unlike '__name__'"),
         (("orders",), {"größe": "x"}, "unlike 'größe'"),
         (("orders",), {"size": 3}, "the label size is a int: give it as a string"),
@@ -176,18 +176,81 @@ def test_labels_beyond_the_limit_count_as_other() -> None:
     for transaction in range(20):
         figures = TaskFigures()
         for number in range(100):
-            figures.count(UserCounter("orders", (("id", f"{transaction}-{number}"),)), 1)
+            figures.count(UserSeries("orders", (("id", f"{transaction}-{number}"),)), 1)
         total += figures
-    assert len(total.counted) == MOST_COUNTERS + 1
-    assert total.counted[UserCounter("orders", (("id", "other"),))] == 2000 - MOST_COUNTERS
+    assert len(total.counted) == MOST_SERIES + 1
+    assert total.counted[UserSeries("orders", (("id", "other"),))] == 2000 - MOST_SERIES
     assert sum(total.counted.values()) == 2000
 
 
 def test_a_sum_stays_finite() -> None:
     figures = TaskFigures()
     for _ in range(2):
-        figures.count(UserCounter("much"), float_info.max)
-    assert figures.counted == {UserCounter("much"): float_info.max}
+        figures.count(UserSeries("much"), float_info.max)
+    assert figures.counted == {UserSeries("much"): float_info.max}
+
+
+def measure_and_fail(context: ProcessorContext, record: Record) -> None:
+    context.gauge("last", int(record.value))
+    context.gauge("last", -int(record.value), sign="other")
+    if record.value == b"200":
+        raise ValueError("too much")
+
+
+def measuring(*records: Any, process: Any) -> dict[UserSeries, float]:
+    """Return what a task with one processor has set its gauges to."""
+    task = Tasks(chain(process), SKIP)
+    task.task.add(batch(records))
+    while task.task.step(0, task.partitions).has_more:
+        pass
+    return task.task.take()[1].gauges
+
+
+def test_gauge_has_its_last_value_of_a_record_that_was_not_rejected() -> None:
+    other = UserSeries("last", (("sign", "other"),))
+    process = calling(measure_and_fail)
+    assert measuring(b"10", b"30", b"200", process=process) == {UserSeries("last"): 30, other: -30}
+    assert measuring(b"200", b"5", process=process) == {UserSeries("last"): 5, other: -5}
+
+
+def test_gauge_of_calls_has_the_value_of_the_last_result() -> None:
+    class Measuring(AsyncProcessor):
+        async def process(self, record: Record) -> Record:
+            await asyncio.sleep(0.01 if record.value == b"1" else 0)
+            self.context.gauge("last", int(record.value))
+            return record
+
+    builder = TopologyBuilder().add_source("source", "in")
+    builder.add_processor("call", Measuring, "source").add_sink("sink", "out", "call")
+    with TopologyTestDriver(builder) as driver:
+        assert driver.gauge("last") is None
+        source = driver.create_input_topic("in")
+        source.pipe_input(b"k", b"1")
+        source.pipe_input(b"k", b"2")
+        assert driver.gauge("last") == 2
+
+
+def test_a_later_transaction_sets_the_gauges_that_it_has_and_no_others() -> None:
+    before, after = TaskFigures(), TaskFigures()
+    before.set_gauge(UserSeries("a"), 1)
+    before.set_gauge(UserSeries("b"), 1)
+    after.set_gauge(UserSeries("b"), 0.5)
+    assert (before + after).gauges == {UserSeries("a"): 1, UserSeries("b"): 0.5}
+
+
+def test_gauges_beyond_the_limit_have_other_labels() -> None:
+    figures = TaskFigures()
+    for number in range(MOST_SERIES + 2):
+        figures.set_gauge(UserSeries("size", (("id", f"{number}"),)), number)
+    assert len(figures.gauges) == MOST_SERIES + 1
+    assert figures.gauges[UserSeries("size", (("id", "other"),))] == MOST_SERIES + 1
+
+
+@pytest.mark.parametrize("value", [nan, inf, -inf, "1", None])
+def test_gauge_that_is_not_a_finite_number_rejects_the_record(value: Any) -> None:
+    nodes = Nodes(chain(calling(lambda context, _: context.gauge("size", value))))
+    (rejected,) = nodes.process(batch([b"a"]))
+    assert f"sets the gauge size to {value!r}: give it a finite number" in str(rejected.error)
 
 
 def test_a_global_store_counts_nothing() -> None:
