@@ -89,6 +89,8 @@ def one_line(error: Exception) -> str:
         ]
         return _short(own[-1] if own else lines[-1])
     first = lines[0] if lines else type(error).__name__
+    if first.endswith(":") and len(lines) > 1:
+        first = f"{first} {lines[1]}"
     return _short(_CONDITION.sub("", _STATE.sub("", _CLASS.sub("", first))))
 
 

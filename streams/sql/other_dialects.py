@@ -37,6 +37,14 @@ _FORMS = {
         "Spark has no DISTINCT ON: write SELECT … FROM (SELECT *, row_number() OVER (PARTITION BY "
         "id ORDER BY n) AS place FROM input) WHERE place = 1"
     ),
+    r" (EARLIEST|LATEST)_BY_OFFSET \(": (
+        "Spark has no LATEST_BY_OFFSET and no EARLIEST_BY_OFFSET: write last(x) or first(x), which "
+        "follow the order of records"
+    ),
+    r" ->> | -> [\w?]+ (AS|FROM) ": (
+        "-> makes a function in Spark: write item.name for a field of a struct, and "
+        "get_json_object(payload, '$.name') for one of JSON in a string"
+    ),
 }
 """What to write in place of forms, whose words are separated by single spaces."""
 _NOT_WORDS = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.RAW_STRING)

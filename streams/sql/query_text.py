@@ -28,7 +28,8 @@ _MAY_JOIN = re.compile(
 )
 _SELECT = re.compile(r"\bselect\b", re.IGNORECASE)
 _MAY_BE_OF_OTHERS = re.compile(
-    r"\b(unnest|system_time|within|emit|window\s+(tumbling|hopping|session)|distinct\s+on)\b",
+    r"->|\b(unnest|system_time|within|emit|window\s+(tumbling|hopping|session)|distinct\s+on"
+    r"|(earliest|latest)_by_offset)\b",
     re.IGNORECASE,
 )
 

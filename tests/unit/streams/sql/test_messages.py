@@ -179,3 +179,15 @@ def test_a_field_with_the_name_of_a_column_of_every_record_is_explained() -> Non
 def test_a_column_of_two_tables_is_ambiguous_for_another_reason() -> None:
     error = ambiguous("key", "`orders`.`key`", "`customers`.`key`")
     assert one_line(error).endswith("`customers`.`key`]. (line 1, column 12)")
+
+
+def test_what_follows_a_colon_is_part_of_the_message() -> None:
+    error = PySparkException(
+        "[INCONSISTENT_BEHAVIOR_CROSS_VERSION.DATETIME_PATTERN_RECOGNITION] You may get a "
+        "different result due to the upgrading to Spark >= 3.0:\n"
+        "Fail to recognize 'YYYY' pattern in the DateTimeFormatter.\nMore. SQLSTATE: 42K0B"
+    )
+    assert one_line(error) == (
+        "You may get a different result due to the upgrading to Spark >= 3.0: "
+        "Fail to recognize 'YYYY' pattern in the DateTimeFormatter."
+    )

@@ -23,6 +23,10 @@ from kafka_pipeline.streams.sql.spec import QueryError
         ("SELECT x, count(*) FROM a GROUP BY x EMIT CHANGES;", "emit: on_update"),
         ("SELECT x, count(*) FROM a GROUP BY x EMIT ON WINDOW CLOSE", "emit: on_close"),
         ("SELECT DISTINCT ON (x) x, n FROM a ORDER BY x, n", "row_number"),
+        ("SELECT x, latest_by_offset(n) AS n FROM a GROUP BY x", r"last\(x\)"),
+        ("SELECT x, customer->address->city AS city FROM a", "item.name"),
+        ("SELECT `x`->y FROM a", "item.name"),
+        ("SELECT x->>'city' AS city FROM a", "get_json_object"),
     ],
 )
 def test_forms_are_refused_with_those_of_spark(query: str, instead: str) -> None:
@@ -37,6 +41,9 @@ def test_forms_are_refused_with_those_of_spark(query: str, instead: str) -> None
         "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY x) AS within FROM a GROUP BY key",
         "SELECT sum(x) OVER session AS emit FROM a WINDOW session AS (PARTITION BY key)",
         "SELECT emit CHANGES FROM a JOIN (SELECT x FROM UNNEST(array(1, 2)) u(x)) t ON t.x = a.x",
+        "SELECT transform(l, v -> v) AS l, filter(l, v -> v > 1) AS m FROM a",
+        "SELECT aggregate(l, 0, (s, v) -> s + CAST(v AS INT)) AS latest_by_offset FROM a",
+        "SELECT transform(l, v -> named_struct('n', v)) FROM a WHERE '->>' <> x",
         "SELECT a.x FROM a JOIN (SELECT v FROM t, LATERAL UNNEST(t.l) u(v)) t ON t.v = a.x",
     ],
 )
