@@ -51,7 +51,7 @@ class HttpServer:
         not have the address.
         """
         try:
-            self._server = _listen(host, port, answer)
+            self._server = _Server(host, port, answer)
         except OSError as error:
             raise _refusal(name, host, port, error) from error
         threading.Thread(target=self._server.serve_forever, name=name, daemon=True).start()
@@ -67,92 +67,91 @@ class HttpServer:
         self._server.server_close()
 
 
-def _listen(host: str, port: int, answer: Answer) -> ThreadingHTTPServer:
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = MOST_CONNECTIONS
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = MOST_CONNECTIONS
 
-        def __init__(self) -> None:
-            super().__init__((host, port), Handler)
-            self._open: dict[socket.socket, None] = {}  # oldest first
-            self._asking: dict[socket.socket, float] = {}
-            """When those were made whose requests are not complete, oldest first."""
-            self._changing = threading.Lock()
+    def __init__(self, host: str, port: int, answer: Answer) -> None:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family = found[0][0]
+        self.answer = answer
+        self._open: dict[socket.socket, None] = {}  # oldest first
+        self._asking: dict[socket.socket, float] = {}
+        """When those were made whose requests are not complete, oldest first."""
+        self._changing = threading.Lock()
+        super().__init__((host, port), _Handler)
 
-        def process_request(self, request: Any, client_address: Any) -> None:
-            """Serve on a thread; make room if there are too many connections."""
-            with self._changing:
-                if len(self._open) >= MOST_CONNECTIONS:
-                    self._end(next(iter(self._asking or self._open)))
-                self._open[request], self._asking[request] = None, time.monotonic()
-            super().process_request(request, client_address)
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve on a thread; make room if there are too many connections."""
+        with self._changing:
+            if len(self._open) >= MOST_CONNECTIONS:
+                self._end(next(iter(self._asking or self._open)))
+            self._open[request], self._asking[request] = None, time.monotonic()
+        super().process_request(request, client_address)
 
-        def shutdown_request(self, request: Any) -> None:
-            """Hang up."""
-            with self._changing:
-                self._forget(request)
-            super().shutdown_request(request)
-
-        def service_actions(self) -> None:
-            """End connections whose requests take too long; called at least twice a second."""
-            with self._changing:
-                since_s = time.monotonic() - REQUEST_TIMEOUT_S
-                for late in [each for each, began_s in self._asking.items() if began_s < since_s]:
-                    self._end(late)
-
-        def asked(self, request: socket.socket) -> None:
-            """Note that a request is complete."""
-            with self._changing:
-                self._asking.pop(request, None)
-
-        def _end(self, request: socket.socket) -> None:
+    def shutdown_request(self, request: Any) -> None:
+        """Hang up."""
+        with self._changing:
             self._forget(request)
-            with suppress(OSError):  # it has hung up itself
-                request.shutdown(socket.SHUT_RDWR)
+        super().shutdown_request(request)
 
-        def _forget(self, request: socket.socket) -> None:
-            self._open.pop(request, None)
+    def service_actions(self) -> None:
+        """End connections whose requests take too long; called at least twice a second."""
+        with self._changing:
+            since_s = time.monotonic() - REQUEST_TIMEOUT_S
+            for late in [each for each, began_s in self._asking.items() if began_s < since_s]:
+                self._end(late)
+
+    def asked(self, request: socket.socket) -> None:
+        """Note that a request is complete."""
+        with self._changing:
             self._asking.pop(request, None)
 
-        def server_bind(self) -> None:
-            # The base class would look up the host's name, which may take long.
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if self.address_family == socket.AF_INET6:
-                # So that `::` takes IPv4, too, whatever the host's default.
-                self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            self.socket.bind(self.server_address)
-            self.server_address = self.socket.getsockname()
+    def _end(self, request: socket.socket) -> None:
+        self._forget(request)
+        with suppress(OSError):  # it has hung up itself
+            request.shutdown(socket.SHUT_RDWR)
 
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """Do nothing: the reader has hung up."""
+    def _forget(self, request: socket.socket) -> None:
+        self._open.pop(request, None)
+        self._asking.pop(request, None)
 
-    class Handler(BaseHTTPRequestHandler):
-        timeout = REQUEST_TIMEOUT_S
-        server: Server
+    def server_bind(self) -> None:
+        # The base class would look up the host's name, which may take long.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if self.address_family == socket.AF_INET6:
+            # So that `::` takes IPv4, too, whatever the host's default.
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
 
-        def do_GET(self) -> None:
-            self._reply()
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Do nothing: the reader has hung up."""
 
-        def do_HEAD(self) -> None:
-            self._reply(with_body=False)
 
-        def _reply(self, *, with_body: bool = True) -> None:
-            self.server.asked(self.connection)
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            page = _page_or_error(answer, self.path, headers)
-            self.send_response(page.status)
-            self.send_header("Content-Type", page.content_type)
-            self.send_header("Content-Length", str(len(page.body)))
-            self.end_headers()
-            if with_body:
-                self.wfile.write(page.body)
+class _Handler(BaseHTTPRequestHandler):
+    timeout = REQUEST_TIMEOUT_S
+    server: _Server
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Log nothing: a scrape every few seconds is not news."""
+    def do_GET(self) -> None:
+        self._reply()
 
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    Server.address_family = found[0][0]
-    return Server()
+    def do_HEAD(self) -> None:
+        self._reply(with_body=False)
+
+    def _reply(self, *, with_body: bool = True) -> None:
+        self.server.asked(self.connection)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        page = _page_or_error(self.server.answer, self.path, headers)
+        self.send_response(page.status)
+        self.send_header("Content-Type", page.content_type)
+        self.send_header("Content-Length", str(len(page.body)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(page.body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: a scrape every few seconds is not news."""
 
 
 def _page_or_error(answer: Answer, path: str, headers: Mapping[str, str]) -> HttpAnswer:
