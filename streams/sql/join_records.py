@@ -75,7 +75,10 @@ class JoinRecords:
     def __init__(
         self, spec: QuerySpec, query: PreparedJoin, partition: int, right_topic: str | None
     ) -> None:
-        """`right_topic` is the topic of the right input; `None` if both inputs are the same."""
+        """`right_topic` is the topic of the right input; `None` if both inputs are the same.
+
+        It is "" in a task that does not read it, as the topic has fewer partitions.
+        """
         self._spec = spec
         self._query = query
         self._partition = partition
@@ -85,8 +88,10 @@ class JoinRecords:
         """Return the records of the left side, and those of the right side."""
         if self._right_topic is None:
             return np.ones(len(batch), np.bool_), np.ones(len(batch), np.bool_)
-        assert isinstance(batch, MixedBatch), "a task with two inputs puts them in order"
-        is_right = np.array([topic == self._right_topic for topic in batch.topics], np.bool_)
+        if isinstance(batch, MixedBatch):
+            is_right = np.array([topic == self._right_topic for topic in batch.topics], np.bool_)
+        else:  # the task reads one input only
+            is_right = np.full(len(batch), bool(self._right_topic))
         return ~is_right, is_right
 
     def tables(self, batch: Batch, chosen: tuple[Mask, Mask]) -> SideTables:

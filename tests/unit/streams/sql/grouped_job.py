@@ -21,6 +21,7 @@ from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
 from kafka_pipeline.streams.event_time.input_time import SOURCE, InputTime, Mark
 from kafka_pipeline.streams.event_time.progress import Progress
 from kafka_pipeline.streams.partitioning import default_partition
+from kafka_pipeline.streams.pipeline.partitions import with_counts
 from kafka_pipeline.streams.pipeline.units import group_of, settings_of
 from kafka_pipeline.streams.sql.join_shape import PreparedJoin
 from kafka_pipeline.streams.sql.local import LocalQueries
@@ -174,7 +175,8 @@ class Job:
     """The tasks of a pipeline, which process what is sent to them at once, and commit it.
 
     `stores` of an earlier job are what its tasks had committed. With `writers`, so many tasks write
-    each topic that is read, except for `sources`, and event time goes on by `learn` only.
+    each topic that is read, except for `sources`, and event time goes on by `learn` only. Topics in
+    `counts` have other numbers of partitions.
     """
 
     def __init__(
@@ -186,6 +188,7 @@ class Job:
         writers: int = 0,
         sources: Collection[str] = (),
         code: UserCode | None = None,
+        counts: Mapping[str, int] = {},
     ) -> None:
         self._code = code or UserCode()
         self.clock = Clock()
@@ -198,7 +201,8 @@ class Job:
         self._partitions = partitions
         # A test's tables are in its temporary folder.
         tables = TableSettings(paths=(tempfile.gettempdir(),))
-        self._units = replicas(load(text, replace(CONFIG, parallelism=partitions, tables=tables)))
+        pipeline = load(text, replace(CONFIG, parallelism=partitions, tables=tables))
+        self._units = replicas(with_counts(pipeline, counts))
         self.stores: dict[str, dict[str, BytesStore]] = {
             name: dict(each) for name, each in (stores or {}).items()
         }

@@ -262,6 +262,19 @@ def test_results_do_not_depend_on_the_number_of_tasks(how: str, on: str, ttl: st
     assert results([2, 2, 3, 3, 1]) == results([1, 1, 1, 1, 1])
 
 
+@pytest.mark.parametrize(("fewer", "more"), [("orders", "payments"), ("payments", "orders")])
+def test_task_may_read_one_of_two_topics_with_different_numbers_of_partitions(
+    fewer: str, more: str
+) -> None:
+    text = pipeline(query_of("", "columns"), "ttl: none", SCHEMA)
+    job = Job(text, FakeJoins(), partitions=2, counts={fewer: 1})
+    job.send([row("a", 10)], 1, more)
+    job.send([row("b", 10)], 0, fewer)
+    job.close()
+    assert job.skipped == 0
+    assert len(job.take()) == 1
+
+
 def test_topic_has_only_rows_of_the_query() -> None:
     job = job_of(query_of("", "columns"))
     with pytest.raises(ConfigError, match="join-repartition of the processor has other rows"):
