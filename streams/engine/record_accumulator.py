@@ -48,6 +48,11 @@ class RecordAccumulator:
         return self._call_size.limit
 
     @property
+    def partitions(self) -> set[Partition]:
+        """The partitions of the records."""
+        return {_partition(batch) for batch in self._batches}
+
+    @property
     def oldest_ms(self) -> int | None:
         """The smallest timestamp among the first records of the batches, `None` without batches."""
         return min((batch.timestamps[0] for batch in self._batches), default=None)

@@ -71,6 +71,22 @@ def test_the_input_of_several_partitions_need_not_wait_for_each_other() -> None:
     assert [value for _, _, value, _ in task.taken()] == [b"1"]
 
 
+def test_what_accumulates_comes_before_younger_records_of_other_partitions() -> None:
+    """The younger ones wait already, as nothing was known of the other partition."""
+    task = Tasks(chain(Whole, topics=["a", "b"]), GroupSettings(accumulates=True))
+    a, b = ("a", 0), ("b", 0)
+    task.task.add(batch([b"2"], timestamps=[2], topic="a"))
+    task.task.step(0, {a: 1})
+    assert task.taken() == []
+    task.task.add(batch([b"1"], timestamps=[1], topic="b"))
+    task.task.add(batch([b"3"], timestamps=[3], topic="a", offset=1))
+    task.task.step(0, {b: 1})
+    assert task.task.is_accumulating
+    assert task.taken() == []
+    task.task.step(0, {a: 2, b: 1})
+    assert [value for _, _, value, _ in task.taken()] == [b"1", b"2", b"3"]
+
+
 def test_bad_records_of_accumulated_batches_are_found() -> None:
     """Each by halving what is left."""
     task = Tasks(chain(Whole), SKIPS)
