@@ -249,7 +249,7 @@ class GroupProcessor(QueryProcessor[PreparedAggregation], FollowsTime):
 
     def _forward(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
-            self.forward(batch)
+            self.forward(batch, held=self.grouping.emit == "on_close")
 
 
 class WindowProcessor(GroupProcessor):

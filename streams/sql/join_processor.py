@@ -17,7 +17,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from kafka_pipeline.common.pipelines.specs import JoinSpec
-from kafka_pipeline.streams.clocks import late_by
+from kafka_pipeline.streams.clocks import clocks_by_time, late_by
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY
 from kafka_pipeline.streams.engine.mixed import MixedBatch
 from kafka_pipeline.streams.errors import StreamsError
@@ -56,8 +56,8 @@ _RESULTS = pa.schema(
 
 _RESULTS_OF_PAIRS = _RESULTS.append(pa.field(PAIR, pa.int64()))
 
-_RELEASED, _PAIRED, _ALONE = range(3)
-"""The order of the results that come with a record."""
+_RELEASED, _PAIRED, _ALONE, _KEYLESS = range(4)
+"""The order of the results that come with a record. The first and the third were held back."""
 
 
 def require_join_as_planned(found: JoinSpec, join: JoinSpec) -> None:
@@ -104,6 +104,11 @@ class _Result(NamedTuple):
     due: int
     side: int
     number: int
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is of a row that has waited for a partner."""
+        return self.phase in (_RELEASED, _ALONE)
 
 
 class JoinProcessor(QueryProcessor[PreparedJoin], FollowsTime):
@@ -182,10 +187,13 @@ class JoinProcessor(QueryProcessor[PreparedJoin], FollowsTime):
         now = int(taken.now[found.stop - 1])
         pairs = self._state.pair(rows, batch.keys, batch.timestamps, now)
         results = self._results_of(pairs, is_alone=found.is_one)
-        if self._join.keeps:
-            alone = [key is None for key in batch.keys]
-            results = self._ordered(pairs, results, taken.now[: found.stop], alone)
-        self._forward(results)
+        if not self._join.keeps:
+            self.forward(batch_of(results))
+            return
+        alone = [key is None for key in batch.keys]
+        order = self._ordered(pairs, results, taken.now[: found.stop], alone)
+        if order:
+            self.forward(self._in_order(batch, order))
 
     # Pairs to results
 
@@ -210,7 +218,7 @@ class JoinProcessor(QueryProcessor[PreparedJoin], FollowsTime):
 
     def _ordered(
         self, pairs: Pairs, results: pa.Table, now: Times, keyless: Sequence[bool]
-    ) -> pa.Table:
+    ) -> list[tuple[_Result, bytes]]:
         """Return the results to send now, in order; store those of waiting rows."""
         results = completed(results, _RESULTS_OF_PAIRS)
         encoded = self._codec.encode(results)
@@ -223,7 +231,7 @@ class JoinProcessor(QueryProcessor[PreparedJoin], FollowsTime):
             if alone is None:
                 order.append((_Result(record, _PAIRED, 0, 0, pair), data))
             elif keyless[record]:
-                order.append((_Result(record, _ALONE, *alone), data))
+                order.append((_Result(record, _KEYLESS, *alone), data))
             elif alone not in matched:
                 end = alone.due + self._join.grace_ms
                 if end < now[-1]:
@@ -239,7 +247,18 @@ class JoinProcessor(QueryProcessor[PreparedJoin], FollowsTime):
                 (_Result(at, _RELEASED, *released), item) for item in items if item is not None
             ]
         order.sort(key=lambda result: result[0])
-        return self._codec.decode([data for _, data in order])
+        return order
+
+    def _in_order(self, batch: Batch, order: Sequence[tuple[_Result, bytes]]) -> Batch:
+        """Return results of a batch; those that were held back have their own times as clocks."""
+        found = batch_of(self._codec.decode([data for _, data in order]))
+        clocks = clocks_by_time(batch, found.timestamps)
+        if clocks is not None:
+            found.clocks = [
+                time if result.is_held else clock
+                for (result, _), time, clock in zip(order, found.timestamps, clocks, strict=True)
+            ]
+        return found
 
     def time_passed(self, time: int) -> None:
         now = time - self.context.hold_ms
@@ -249,8 +268,5 @@ class JoinProcessor(QueryProcessor[PreparedJoin], FollowsTime):
         if not self._join.keeps:
             return
         items = [item for _, found in self._state.released(now) for item in found]
-        self._forward(self._codec.decode([item for item in items if item is not None]))
-
-    def _forward(self, results: pa.Table) -> None:
-        if len(results):
-            self.forward(batch_of(results))
+        results = self._codec.decode([item for item in items if item is not None])
+        self.forward(batch_of(results))

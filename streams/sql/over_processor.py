@@ -160,7 +160,7 @@ class OverFrames(OverStageProcessor, FollowsTime):
         else:
             results = run_carefully(self._results_of, rows, is_alone=is_alone)
         order = np.argsort(np.asarray(results[PLACE]), kind="stable")
-        self.forward(batch_of(results.take(pa.array(order)).drop_columns([PLACE])))
+        self.forward(batch_of(results.take(pa.array(order)).drop_columns([PLACE])), held=True)
 
     def _results_of(self, rows: pa.Table) -> pa.Table:
         results = self.query.results(rows)

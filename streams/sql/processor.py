@@ -13,7 +13,7 @@ from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.clocks import clocks_by_time
 from kafka_pipeline.streams.engine.mixed import MixedProcessor
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
-from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.streams.record import Batch, items_of
 from kafka_pipeline.streams.sql.columns import batch_of, table_of
 from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.spec import (
@@ -74,8 +74,14 @@ class QueryProcessor(MixedProcessor, Generic[Q]):
             decimals=self.spec.decimals,
         )
 
-    def forward(self, results: Batch) -> None:
-        """Forward results, if there are any."""
+    def forward(self, results: Batch, *, held: bool = False) -> None:
+        """Forward results, if there are any.
+
+        Those that were `held` back have their own times as clocks, also if a record of the batch in
+        hand has the same time and is behind.
+        """
+        if held:
+            results.clocks = items_of(results.timestamps)
         if len(results):
             for child in self.children:
                 self.context.forward(results, child)

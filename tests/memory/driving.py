@@ -47,6 +47,7 @@ from kafka_pipeline.taskmanager.assigned_task import AssignedTask
 from kafka_pipeline.taskmanager.global_stores import GlobalStores
 from kafka_pipeline.taskmanager.lag_watch import LagWatch
 from kafka_pipeline.taskmanager.pipeline_thread import PipelineThread
+from kafka_pipeline.taskmanager.remote_queries import RemoteQueries
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext, TaskMemory
 from kafka_pipeline.taskmanager.time_watch import TimeWatch
 from tests.memory.broker import CLUSTER_ID, Broker
@@ -95,6 +96,8 @@ class Surroundings:
     faults: Faults
     acting: list[Owner] = field(default_factory=list)
     """The owners that are in a call, each nested in the call of the one before."""
+    queries: RemoteQueries | None = None
+    """What runs the queries of tasks, if they have any."""
 
 
 @contextmanager
@@ -160,6 +163,7 @@ class Owner(ABC):
             GlobalStores(config, tm_id, 0, self.clients),
             LagWatch(config, _NoAnswers(), broker.clock.monotonic, broker.clock.wall_clock_ms),
             TimeWatch(config, MemoryPositions(self.clients.link), broker.clock.monotonic),
+            queries=world.queries,
             new_event_loop=self._loop.new,
         )
         self._tell("begins")

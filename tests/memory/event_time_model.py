@@ -106,21 +106,21 @@ def expected(
 ) -> Expected:
     """Return the results once all sources are at `end_ms`, where their last records are."""
     found = Expected(may_miss=may_miss)
-    streams = [_read(plan, topic, inputs) for topic in plan.topics]
+    streams = [read(plan, topic, inputs) for topic in plan.topics]
     events = streams[0]
     if plan.join is not None:
         if plan.join.kind == VERSIONED:
             events = list(_with_versions(plan.join, streams[0], streams[1], end_ms))
         else:
-            sides = [list(_in_time(plan.join, each, found)) for each in streams]
-            events = list(_joined(plan.join, sides[0], sides[-1], end_ms))
+            sides = [list(in_time(plan.join, each, found)) for each in streams]
+            events = list(joined(plan.join, sides[0], sides[-1], end_ms))
     for level in plan.levels:
-        events = list(_windowed(level, events, end_ms, found))
+        events = list(windowed(level, events, end_ms, found))
     found.results = Counter(map(_result, events))
     return found
 
 
-def _read(plan: Plan, topic: str, inputs: Mapping[Partition, Sequence[Input]]) -> list[Event]:
+def read(plan: Plan, topic: str, inputs: Mapping[Partition, Sequence[Input]]) -> list[Event]:
     events = []
     for (of, _), records in inputs.items():
         if of != topic:
@@ -152,7 +152,7 @@ def _result(event: Event) -> Result:
     return Result(key, event.ids, event.time_ms)
 
 
-def _joined(
+def joined(
     join: Join, left: Iterable[Event], right: Iterable[Event], end_ms: int
 ) -> Iterator[Event]:
     partners: defaultdict[int, list[Event]] = defaultdict(list)
@@ -193,7 +193,7 @@ def _pair(key: int, left: bytes, right: bytes, time: int) -> Event:
     return Event(key, (b"%b+%b" % (left, right),), time, time)
 
 
-def _in_time(join: Join, events: Iterable[Event], found: Expected) -> Iterator[Event]:
+def in_time(join: Join, events: Iterable[Event], found: Expected) -> Iterator[Event]:
     for each in events:
         if each.clock_ms > each.time_ms + join.grace_ms:
             found.expired += 1
@@ -201,7 +201,7 @@ def _in_time(join: Join, events: Iterable[Event], found: Expected) -> Iterator[E
             yield each
 
 
-def _windowed(
+def windowed(
     level: Level, events: Iterable[Event], end_ms: int, found: Expected
 ) -> Iterator[Event]:
     if level.kind == "sessions":
@@ -212,7 +212,7 @@ def _windowed(
         return
     windows: defaultdict[tuple[int, int], list[Event]] = defaultdict(list)
     for each in events:
-        for start in _starts(level, each.time_ms):
+        for start in starts(level, each.time_ms):
             if each.clock_ms < start + level.size_ms + level.grace_ms:
                 windows[each.key % level.keys, start].append(each)
             else:
@@ -223,7 +223,7 @@ def _windowed(
             yield _together(key, members, (start, end))
 
 
-def _starts(level: Level, time: int) -> Iterator[int]:
+def starts(level: Level, time: int) -> Iterator[int]:
     """Yield the starts of the windows that a time is in; none begins before 1970."""
     start = time - time % level.advance_ms
     while start >= 0 and start + level.size_ms > time:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import Generic, TypeVar
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.yaml_positions import Place, Problems
@@ -13,8 +14,6 @@ from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.common.pipelines.specs import TopologySpec
-from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
-from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.user_topology import UserTopology
 from kafka_pipeline.streams.pipeline.partitions import with_counts
@@ -54,7 +53,7 @@ _IRREGULAR = 0.04
 """How many partitions end early, or have no records."""
 _REJECTED_MS = (-1, -5_000, 10**17)
 """Times of records that are rejected: none, before 1970, or far in the future."""
-_NEVER_MS = 10**9
+NEVER_MS = 10**9
 _NOTHING_KEPT = Kept((), 0, 0)
 _ID = "T"
 
@@ -62,14 +61,17 @@ _ID = "T"
 Records = Mapping[Partition, Sequence[Input]]
 
 
+P = TypeVar("P", bound=Plan)
+
+
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(Generic[P]):
     """All that a seed decides before the run; `arrives` says that input comes while tasks run.
 
     Otherwise, each of the `epochs` comes at once, and is far later in time than the one before.
     """
 
-    plan: Plan
+    plan: P
     epochs: Sequence[Records]
     arrives: bool
     becomes_idle: bool
@@ -93,35 +95,48 @@ class Drawn:
         return {place: [r for epoch in self.epochs for r in epoch[place]] for place in places}
 
 
-def draw(random: Random, *, becomes_idle: bool = False, looks_up: bool = False) -> Drawn:
+def draw(random: Random, *, becomes_idle: bool = False, looks_up: bool = False) -> Drawn[Plan]:
     """Return a topology with its input and surroundings."""
     unit = random.choice(_UNITS_MS)
-    disorder = random.choice((0, 1, 5, 20)) * unit
+    disorder = draw_disorder(random, unit)
     if looks_up:
         plan = Plan((), (), None, (), looks_up=True)
     elif not becomes_idle and random.random() < 0.05:
         plan = _plan_with_feedback(random, unit)
     else:
         plan = _idle_plan(random, unit) if becomes_idle else _plan(random, unit, disorder)
-    is_rescaled = not looks_up and random.random() < 0.25
+    return drawn_around(plan, random, unit, disorder, becomes_idle=becomes_idle)
+
+
+def draw_disorder(random: Random, unit: int) -> int:
+    """Return by how much records are behind others of their partition at most."""
+    return random.choice((0, 1, 5, 20)) * unit
+
+
+def drawn_around(
+    plan: P, random: Random, unit: int, disorder: int, *, becomes_idle: bool = False
+) -> Drawn[P]:
+    """Return the input and the surroundings of a plan, whose times are multiples of a unit."""
+    is_rescaled = not plan.looks_up and random.random() < 0.25
     if is_rescaled:
         plan = plan.without_counts
-    # What waits for rows of other tasks goes on once these are idle.
-    waits = plan.table == "repartitioned" or any(each.waits for each in plan.kept)
+    waits = plan.waits
     arrives = becomes_idle or (random.random() < 0.5 and not waits)
-    if becomes_idle or looks_up or waits:
+    if becomes_idle or plan.looks_up or (waits and not plan.begins_with_windows):
         idle_after_ms = random.choice((300, 1000))
     elif arrives or plan.begins_with_windows or plan.holds_one_of_two:
         # What is held back of a source that is idle would be late further on.
-        idle_after_ms = _NEVER_MS
+        idle_after_ms = NEVER_MS
     else:
-        idle_after_ms = random.choice((300, 300, 3000, _NEVER_MS))
+        idle_after_ms = random.choice((300, 300, 3000, NEVER_MS))
     is_one_epoch = arrives or (waits and plan.holds_one_of_two)
     counts = {topic: random.randint(1, _MOST_PARTITIONS) for topic in plan.topics}
+    if plan.meets_by_key:
+        counts = dict.fromkeys(counts, counts[plan.topics[0]])
     rows_ms = 0
     if plan.table:
         counts[ROWS] = counts[plan.topics[0]]
-        rows_ms = random.choice((-1, 0, 1)) * _ROWS_AWAY * unit
+        rows_ms = random.choice(plan.rows_away) * _ROWS_AWAY * unit
     places = [(topic, number) for topic, count in counts.items() for number in range(count)]
     epochs = []
     first_id = 0
@@ -348,10 +363,8 @@ def _weather(random: Random) -> Weather:
     )
 
 
-def tasks_of(
-    plan: Plan, inputs: Mapping[Partition, object], config: Config
-) -> tuple[list[ProcessorReplica], list[TopicSpec], Pipeline]:
-    """Return the tasks of a plan, as the loader and the JobManager make them, and the topics."""
+def pipeline_of(plan: Plan, inputs: Collection[Partition], config: Config) -> Pipeline:
+    """Return the pipeline of a plan, as the loader and the JobManager make it."""
     spec = TopologySpec(code=f"{MODULE}:build", config={"plan": plan.write()})
     at = Place(1, 1)
     entry = Entry(_ID, at, spec, (), OnError.SKIP)
@@ -364,8 +377,7 @@ def tasks_of(
         existing[BACK] = existing[plan.topics[0]]
     names = config.topic_names
     found = Pipeline(tuple(processors), names, config.parallelism, _counts(processors))
-    pipeline = with_counts(found, {**existing, OUT: 2})
-    return replicas(pipeline), list(pipeline.data_topics(1)), pipeline
+    return with_counts(found, {**existing, OUT: 2})
 
 
 def _counts(processors: Sequence[object]) -> dict[str, int]:

@@ -23,8 +23,8 @@ from tests.memory.clients import MemoryPositions
 from tests.memory.clock import Clock
 from tests.memory.disk import Disk
 from tests.memory.driving import Surroundings, TaskOwner, simulated
-from tests.memory.event_time_model import Input, Result, expected
-from tests.memory.event_time_plans import MODULE, Records, draw, tasks_of
+from tests.memory.event_time_model import Expected, Input, Result, expected
+from tests.memory.event_time_plans import MODULE, Drawn, Records, draw, pipeline_of
 from tests.memory.faults import CALM, Faults, Weather
 from tests.memory.link import Link, WorkerCrashedError
 from tests.memory.rescaling import Rescaling
@@ -99,6 +99,9 @@ class Worker:
 class EventTimeWorld:
     """A run of a topology, from a seed."""
 
+    queries: Any = None
+    """What runs queries, if there are any."""
+
     def __init__(
         self,
         seed: int,
@@ -112,15 +115,15 @@ class EventTimeWorld:
         The seed decides about the weather, too, unless it is given. Of tasks that look up rows of
         each other (`looks_up`), the model knows no results.
         """
-        self._random = random = Random(seed)
+        self.random = random = Random(seed)
         becomes_idle = seed % _SEEDS_PER_IDLE_RUN == _IDLE_RUN
-        self.drawn = draw(random, becomes_idle=becomes_idle, looks_up=looks_up)
+        self.drawn = self.draw(becomes_idle=becomes_idle, looks_up=looks_up)
         if weather is not None:
             self.drawn = replace(self.drawn, weather=weather)
         self._faults = Faults(random, self.drawn.weather)
         self.broker = Broker(Clock(), self._faults)
         self._disk = None if state_dir else Disk()
-        self._config = small_config(
+        self.config = small_config(
             server_port=1,
             tm_number=_TASK_MANAGERS,
             parallelism=random.randint(1, _MOST_PARALLELISM),
@@ -134,13 +137,13 @@ class EventTimeWorld:
             modules=(MODULE,),
         )
         plan, inputs = self.drawn.plan, self.drawn.inputs
-        _, topics, self._pipeline = tasks_of(plan, inputs, self._config)
-        self.broker.create_topics(topics)
+        self._pipeline = self.load(inputs)
+        self.broker.create_topics(self._pipeline.data_topics(1))
         self._inner = [t for t in self._pipeline.arcs if t not in plan.topics]
         self._places = self._places_of(self._pipeline)
         self._acting: list[TaskOwner] = []
         self._surroundings = Surroundings(
-            self._config, replicas(self._pipeline), self.broker, self._faults
+            self.config, (), self.broker, self._faults, queries=self.queries
         )
         self._all_owners: list[tuple[TaskId, TaskOwner]] = []
         self._workers = [self._new_worker(tm_id) for tm_id in range(_TASK_MANAGERS)]
@@ -148,21 +151,34 @@ class EventTimeWorld:
         """How soon the records of a partition arrive."""
         self._arriving: dict[Partition, list[Input]] = {place: [] for place in inputs}
         self._closing = {
-            place: Input(number, -1 - number, self.drawn.end_ms, self._closing_stays())
+            place: Input(number, -1 - number, self.drawn.end_ms, self.closing_stays())
             for number, place in enumerate(inputs)
             # A table says nothing about time. What waits for another task's rows waits for them.
-            if place[0] != ROWS or plan.table == "repartitioned"
+            if place[0] != ROWS or plan.table in ("repartitioned", "history")
         }
         self._troubles = random.choice(_TROUBLES)
         self._pace_s = random.choice(_PACES_S)
         self.broker.tell(str(self.drawn))
 
-    def _places_of(self, pipeline: Pipeline) -> list[Place]:
-        return [Place(each, self._random.choice(_SPEEDS)) for each in replicas(pipeline)]
+    def draw(self, *, becomes_idle: bool, looks_up: bool) -> Drawn[Any]:
+        """Return all that is decided before the run."""
+        return draw(self.random, becomes_idle=becomes_idle, looks_up=looks_up)
 
-    def _closing_stays(self) -> bool:
+    def load(self, inputs: Records) -> Pipeline:
+        """Return the pipeline that processes these inputs."""
+        return pipeline_of(self.drawn.plan, inputs, self.config)
+
+    def value_of(self, record: Input) -> bytes:
+        """Return the value of a record as a topic has it."""
+        return record.value
+
+    def _places_of(self, pipeline: Pipeline) -> list[Place]:
+        return [Place(each, self.random.choice(_SPEEDS)) for each in replicas(pipeline)]
+
+    def closing_stays(self) -> bool:
+        """Return whether a closing record reaches what comes after the filters."""
         # Directly behind a source, only what reaches the windows closes them.
-        return self.drawn.plan.begins_with_windows or self._random.random() < 0.5
+        return self.drawn.plan.begins_with_windows or self.random.random() < 0.5
 
     def live(self) -> None:
         """Let things happen, then close all windows, and check the results."""
@@ -174,9 +190,9 @@ class EventTimeWorld:
                     self._begin(streams)
                     self._run()
                     self._faults.weather = CALM
-                    if self._random.random() < _RESTS_BEFORE_THE_END:
+                    if self.random.random() < _RESTS_BEFORE_THE_END:
                         self._come_to_rest()
-                        self.broker.clock.advance(self._random.choice(_SILENT_S))
+                        self.broker.clock.advance(self.random.choice(_SILENT_S))
                 for place, record in self._closing.items():
                     self._write(place, record)
                 self._come_to_rest()
@@ -191,7 +207,8 @@ class EventTimeWorld:
     def _begin_with_table(self, epoch: Records) -> Records:
         """Let the rows of a table come long before the rest, or not; return what is to come."""
         rows = {place: records for place, records in epoch.items() if place[0] == ROWS}
-        if not rows or self.drawn.arrives or self._random.random() >= _TABLES_COME_FIRST:
+        may_come = bool(rows) and not self.drawn.arrives and self.drawn.plan.rows_may_come_first
+        if not may_come or self.random.random() >= _TABLES_COME_FIRST:
             return epoch
         self._faults.weather = CALM
         self._begin(rows)
@@ -206,7 +223,7 @@ class EventTimeWorld:
                 self._write_next(place)
 
     def _run(self) -> None:
-        random, drawn = self._random, self.drawn
+        random, drawn = self.random, self.drawn
         acts = acts_in_all = random.randint(3, 40) * len(self._places) // len(drawn.epochs)
         writes = sum(map(len, self._arriving.values())) / _RECORDS_AT_ONCE
         while acts > 0 or (drawn.arrives and any(self._arriving.values())):
@@ -229,27 +246,24 @@ class EventTimeWorld:
     def _step(self) -> None:
         """Let a task do something."""
         weights = [place.speed for place in self._places]
-        place = self._random.choices(self._places, weights)[0]
-        if self._random.random() < 0.2 and len(place.owners) > 1:
-            self._random.choice(place.owners).step()
+        place = self.random.choices(self._places, weights)[0]
+        if self.random.random() < 0.2 and len(place.owners) > 1:
+            self.random.choice(place.owners).step()
         else:
             self._step_of(place)
 
     def _step_of(self, place: Place) -> None:
         owner = place.latest or self._add_owner(place)
-        self.broker.clock.advance(self._pace_s * 2 * self._random.random())
+        self.broker.clock.advance(self._pace_s * 2 * self.random.random())
         owner.step()
 
     def _add_owner(self, place: Place) -> TaskOwner:
         taken = {owner.tm_id for owner in place.owners}
         free = [tm_id for tm_id in range(_TASK_MANAGERS) if tm_id not in taken]
         place.started += 1
-        tm_id = self._random.choice(free)
+        tm_id = self.random.choice(free)
         name = f"owner {place.started} of {place.replica.task} (TaskManager {tm_id})"
-        shared = self._surroundings
-        own = Surroundings(
-            shared.config, [place.replica], shared.broker, shared.faults, shared.acting
-        )
+        own = replace(self._surroundings, replicas=[place.replica])
         owner = TaskOwner(name, tm_id, own, self._workers[tm_id].time_watch)
         owner.clients.link.let_others_act = self._preempt
         place.owners.append(owner)
@@ -258,17 +272,17 @@ class EventTimeWorld:
 
     def _preempt(self) -> None:
         """Let somebody else act while one waits for an answer."""
-        self._random.choice((self._step_other, self._look, self._write_some))()
+        self.random.choice((self._step_other, self._look, self._write_some))()
 
     def _step_other(self) -> None:
         latest = [place.latest for place in self._places]
         others = [owner for owner in latest if owner is not None and owner.can_act]
         if others:
-            self._random.choice(others).step()
+            self.random.choice(others).step()
 
     def _look(self) -> None:
         """Let a `TimeWatch` ask the brokers, as it does in a thread of its own."""
-        self._look_of(self._random.choice(self._workers))
+        self._look_of(self.random.choice(self._workers))
 
     def _look_of(self, worker: Worker) -> None:
         if worker.is_looking:
@@ -282,17 +296,17 @@ class EventTimeWorld:
             worker.is_looking = False
 
     def _new_worker(self, tm_id: int) -> Worker:
-        worker = Worker(tm_id, self._config, self.broker, self._random)
+        worker = Worker(tm_id, self.config, self.broker, self.random)
         worker.link.let_others_act = self._act_beside_look
         return worker
 
     def _act_beside_look(self) -> None:
         """Let others act between the answers to a `TimeWatch`."""
-        for _ in range(self._random.randint(1, _MOST_ACTS_BESIDE_LOOK)):
+        for _ in range(self.random.randint(1, _MOST_ACTS_BESIDE_LOOK)):
             self._preempt()
 
     def _crash_worker(self) -> None:
-        self._end(self._random.choice(self._workers))
+        self._end(self.random.choice(self._workers))
 
     def _end(self, worker: Worker) -> None:
         """End a TaskManager with all its tasks; another one takes its place."""
@@ -300,14 +314,14 @@ class EventTimeWorld:
         for _, owner in self._all_owners:
             if owner.tm_id == worker.tm_id and not owner.is_gone:
                 owner.crash()
-        if self._disk is not None and self._random.random() < _LOST_DISKS:
+        if self._disk is not None and self.random.random() < _LOST_DISKS:
             self._disk.lose(f"taskmanager_{worker.tm_id}")
 
     def _write_some(self) -> None:
         waiting = [place for place, left in self._arriving.items() if left]
         if waiting:
-            place = self._random.choices(waiting, [self._haste[each] for each in waiting])[0]
-            for _ in range(self._random.randint(1, 2 * _RECORDS_AT_ONCE - 1)):
+            place = self.random.choices(waiting, [self._haste[each] for each in waiting])[0]
+            for _ in range(self.random.randint(1, 2 * _RECORDS_AT_ONCE - 1)):
                 self._write_next(place)
 
     def _write_next(self, place: Partition) -> None:
@@ -315,27 +329,27 @@ class EventTimeWorld:
             self._write(place, self._arriving[place].pop())
 
     def _write(self, place: Partition, record: Input) -> None:
-        self.broker.write(place, b"%d" % record.key, record.value, record.time_ms)
+        self.broker.write(place, b"%d" % record.key, self.value_of(record), record.time_ms)
 
     def _crash(self) -> None:
-        owner = self._random.choice(self._places).latest
+        owner = self.random.choice(self._places).latest
         if owner is not None:
             owner.crash()
 
     def _leave(self) -> None:
-        owner = self._random.choice(self._places).latest
+        owner = self.random.choice(self._places).latest
         if owner is not None:
             owner.leave()
 
     def _add_rival(self) -> None:
         """Start a task somewhere else, though its owner does not know yet."""
-        place = self._random.choice(self._places)
+        place = self.random.choice(self._places)
         if place.latest is not None and len(place.owners) < _TASK_MANAGERS:
             self._add_owner(place)
 
     def _pause(self) -> None:
         """Let time pass; in idle periods, other partitions then go on than before."""
-        random, longest_s = self._random, 5.0
+        random, longest_s = self.random, 5.0
         if self.drawn.becomes_idle:
             longest_s = 3 * self.drawn.idle_after_ms / 1000
             for place in self._haste:
@@ -346,7 +360,7 @@ class EventTimeWorld:
         """Delete records of internal topics, as the JobManager does."""
         for place in self._places:
             replica = place.replica
-            group = self._config.topic_names.consumer_group(replica.task.processor)
+            group = self.config.topic_names.consumer_group(replica.task.processor)
             for partition, offset in self.broker.offsets_of(group).items():
                 if partition[0] in self._inner:
                     self.broker.log(partition).delete_before(offset)
@@ -369,7 +383,7 @@ class EventTimeWorld:
             self._stop(place)
         self.broker.clock.advance(_LONGEST_TRANSACTION_S)
         self._places = places
-        parallelism = self._random.randint(1, _MOST_PARALLELISM)
+        parallelism = self.random.randint(1, _MOST_PARALLELISM)
         with TemporaryDirectory() as folder:
             try:
                 rescaling = Rescaling(self.broker, pipeline, parallelism, Path(folder))
@@ -412,7 +426,7 @@ class EventTimeWorld:
 
     def _round(self, least_speed: float) -> None:
         """Let each task do a step, with a probability of its speed, and each worker look."""
-        random = self._random
+        random = self.random
         random.shuffle(self._places)
         for place in self._places:
             if random.random() < max(place.speed, least_speed):
@@ -460,7 +474,7 @@ class EventTimeWorld:
         """How many records were rejected."""
         found: dict[tuple[str, int], int] = {}
         for processor in {place.replica.task.processor for place in self._places}:
-            group = self._config.topic_names.consumer_group(processor)
+            group = self.config.topic_names.consumer_group(processor)
             for (_, number), at in self.broker.positions_of(group).items():
                 task = processor, number
                 found[task] = max(found.get(task, 0), at.skipped)
@@ -469,12 +483,7 @@ class EventTimeWorld:
     def check(self) -> None:
         """Compare results and numbers of rejected and late records with the model."""
         drawn, weather = self.drawn, self.drawn.weather
-        inputs = {
-            place: [*each, self._closing[place]]
-            for place, each in drawn.inputs.items()
-            if place[0] != ROWS
-        }
-        known = expected(drawn.plan, inputs, drawn.end_ms, may_miss=drawn.may_miss)
+        known = self.expected()
         rejected = sum(each.is_rejected for found in drawn.inputs.values() for each in found)
         assert self.skipped == rejected, f"{self.skipped} are rejected, not {rejected}"
         dropped = self.dropped
@@ -494,8 +503,25 @@ class EventTimeWorld:
         if not drawn.may_miss:
             most = known.most_split
             assert split <= most, f"{split} came too late for a session next to them, not {most}"
-        late = missing.total()
-        assert after_idle == late, f"{after_idle} expired after idle, but {late} are missing"
+        self.check_missing(missing.total(), after_idle)
+
+    def expected(self) -> Expected:
+        """Return what the model says."""
+        drawn = self.drawn
+        inputs = {place: each for place, each in self.written.items() if place[0] != ROWS}
+        return expected(drawn.plan, inputs, drawn.end_ms, may_miss=drawn.may_miss)
+
+    @property
+    def written(self) -> dict[Partition, list[Input]]:
+        """All records, with those that close the windows."""
+        closing = {place: [each] for place, each in self._closing.items()}
+        return {
+            place: [*each, *closing.get(place, ())] for place, each in self.drawn.inputs.items()
+        }
+
+    def check_missing(self, missing: int, after_idle: int) -> None:
+        """Compare how many ids are missing with what was counted as late only after idle."""
+        assert after_idle == missing, f"{after_idle} expired after idle, but {missing} are missing"
 
 
 def shown(results: Counter[Any]) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from kafka_pipeline import (
     AsyncSettings,
@@ -152,13 +152,33 @@ class Plan:
         return (*self.topics, ROWS) if self.table else self.topics
 
     @property
+    def rows_away(self) -> tuple[int, ...]:
+        """How much younger or older than the stream a table may be."""
+        return (-1, 0, 1)
+
+    @property
+    def rows_may_come_first(self) -> bool:
+        """Whether it makes no difference that a table is read before the stream is there."""
+        return True
+
+    @property
+    def meets_by_key(self) -> bool:
+        """Whether the sources have as many partitions."""
+        return False
+
+    @property
+    def waits(self) -> bool:
+        """Whether records wait for rows of other tasks, and go on once these are idle."""
+        return self.table == "repartitioned" or any(each.waits for each in self.kept)
+
+    @property
     def holds_one_of_two(self) -> bool:
         """Whether records of one source may be held back while those of another one go on."""
         holds = any(not HOLDING.keys().isdisjoint(each.kinds) for each in self.kept)
         return holds and len(self.topics) > 1
 
     @property
-    def without_counts(self) -> Plan:
+    def without_counts(self) -> Self:
         """The same with as many partitions as the parallelism says."""
         return replace(
             self,
