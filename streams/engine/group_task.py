@@ -337,15 +337,10 @@ class GroupTask:
             for batch in self._accumulator.take(all_here):
                 self._take_in(batch)
 
-    def _process_all(
-        self, now_ms: int, ends_reached: Mapping[Partition, int], until_s: float
-    ) -> bool:
+    def _process_all(self, now_ms: int, ends: Collection[Partition], until_s: float) -> bool:
         """Process records that are ready; return whether that ended early."""
         queues, runtime, accumulator = self._queues, self._runtime, self._accumulator
-        ends: Container[Partition] = ends_reached
-        if accumulator is not None and len(accumulator):
-            # What is held back may be older than what waits of other partitions.
-            ends = ends_reached.keys() - accumulator.partitions
+        ends = ends if accumulator is None else accumulator.without_held(ends)
         is_over = False
         while not is_over and queues.is_processable(now_ms, ends):
             most = None if accumulator is None else accumulator.limit

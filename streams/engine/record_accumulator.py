@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from itertools import chain, groupby
 from typing import Any
 
@@ -47,10 +47,9 @@ class RecordAccumulator:
         """How many records one call takes at most."""
         return self._call_size.limit
 
-    @property
-    def partitions(self) -> set[Partition]:
-        """The partitions of the records."""
-        return {_partition(batch) for batch in self._batches}
+    def without_held(self, partitions: Collection[Partition]) -> Collection[Partition]:
+        """Return partitions of which no record is held back: one may be the oldest of a task."""
+        return {*partitions} - {*map(_partition, self._batches)} if self._batches else partitions
 
     @property
     def oldest_ms(self) -> int | None:

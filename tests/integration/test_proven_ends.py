@@ -149,7 +149,7 @@ def test_reset_believes_no_offset_that_a_broker_without_replicas_gives(
     cut_off_leader = CutOff(job.config, 2)
     monkeypatch.setattr(reset, "connected", lambda *_: cut_off_leader)
     for target in (Latest(), Shift(1), AtOffset(3), AtTime(2**50)):
-        with pytest.raises(UnavailableError, match="end at offset 2, before the committed offset"):
+        with pytest.raises(UnavailableError, match="ends at offset 2, before the committed offset"):
             offset(target)
     assert [offset(target) for target in (Earliest(), AtOffset(2), Shift(-2))] == [0, 2, 1]
     monkeypatch.setattr(ends, "_MARKERS_TIMEOUT_S", 1)

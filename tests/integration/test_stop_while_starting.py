@@ -25,6 +25,10 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.long,
     pytest.mark.skipif(sys.platform != "linux", reason="/proc tells which signals are handled"),
+    pytest.mark.skipif(
+        signal.getsignal(signal.SIGHUP) is signal.SIG_IGN,
+        reason="daemons that nohup started ignore SIGHUP, as these tests do now",
+    ),
 ]
 
 PIPELINE = "- {id: P, type: count, to: [sink]}\n"

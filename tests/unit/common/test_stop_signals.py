@@ -7,6 +7,11 @@ import sys
 
 import pytest
 
+HANGUP = """
+import signal
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+"""
+"""The tests themselves may run under nohup."""
 BEGIN = """
 import os, signal, sys
 from kafka_pipeline.common.process.stop_signals import StopSignals
@@ -18,7 +23,8 @@ number = signal.Signals[sys.argv[1]]
 
 def run(code: str, number: str, *prefix: str) -> tuple[int, str]:
     """Return the exit code and the output of a process that sends itself a signal."""
-    command = [*prefix, sys.executable, "-c", BEGIN + code, number]
+    code = ("" if prefix else HANGUP) + BEGIN + code
+    command = [*prefix, sys.executable, "-c", code, number]
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
