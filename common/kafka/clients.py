@@ -172,6 +172,9 @@ def client_config(config: Config, kind: ClientKind, **settings: Any) -> dict[str
             elif not prefix and not name.startswith(PREFIXES):
                 merged[name] = value
     merged.update({name.replace("_", "."): value for name, value in settings.items()})
+    if transaction_ms := settings.get("transaction_timeout_ms"):
+        # librdkafka refuses a longer timeout than the transaction's.
+        lower(merged, "socket.timeout.ms", transaction_ms)
     merged["logger"] = _logger()
     if reference := merged.pop(OAUTH_CALLBACK, None):
         merged["oauth_cb"] = TokenCallback.of(config, reference)

@@ -86,8 +86,6 @@ class TaskProducer:
             queue_buffering_max_messages=_SEND_QUEUE_RECORDS,
             queue_buffering_max_kbytes=_SEND_QUEUE_KBYTES,
         )
-        # librdkafka refuses a longer timeout than the transaction's.
-        lower(settings, "socket.timeout.ms", config.transaction_timeout_ms)
         # librdkafka has one limit for all topics and measures sizes differently from brokers, so it
         # gets a limit that `size_limit` never exceeds. Batches of several records must suit every
         # topic.

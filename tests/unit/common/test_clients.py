@@ -98,6 +98,13 @@ def task_producer() -> tuple[Client, Callable[[], object]]:
     return made.client, made.poll  # type: ignore[return-value]
 
 
+def test_clients_with_short_transactions_wait_no_longer_for_an_answer() -> None:
+    settings = clients.client_config(
+        CONFIG, "producer", transactional_id="short", transaction_timeout_ms=1000
+    )
+    Producer(settings)  # librdkafka refuses a longer socket.timeout.ms
+
+
 @pytest.fixture
 def now_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, as the only element."""
