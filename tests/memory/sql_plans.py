@@ -147,6 +147,14 @@ class SqlPlan(Plan):
         return bool(self.table) or (self.direct and self.join is not None)
 
     @property
+    def holds_one_of_two(self) -> bool:
+        """Whether a task meets records of two topics, which must be there when it starts.
+
+        In which order it would read those that come while it runs is up to chance (KIP-695).
+        """
+        return self.waits
+
+    @property
     def rows_may_come_first(self) -> bool:
         """See `Plan`: records would find rows that are younger."""
         return False
