@@ -210,6 +210,14 @@ def windowed(
     if level.kind == "sliding":
         yield from _sliding(level, events, end_ms)
         return
+    for (key, start), members in closed_windows(level, events, end_ms, found):
+        yield _together(key, members, (start, start + level.size_ms))
+
+
+def closed_windows(
+    level: Level, events: Iterable[Event], end_ms: int, found: Expected
+) -> Iterator[tuple[tuple[int, int], list[Event]]]:
+    """Yield the key and the start of each window that closes, and the events in it."""
     windows: defaultdict[tuple[int, int], list[Event]] = defaultdict(list)
     for each in events:
         for start in starts(level, each.time_ms):
@@ -217,10 +225,9 @@ def windowed(
                 windows[each.key % level.keys, start].append(each)
             else:
                 found.expired += 1
-    for (key, start), members in windows.items():
-        end = start + level.size_ms
-        if end + level.grace_ms <= end_ms:
-            yield _together(key, members, (start, end))
+    for place, members in windows.items():
+        if place[1] + level.size_ms + level.grace_ms <= end_ms:
+            yield place, members
 
 
 def starts(level: Level, time: int) -> Iterator[int]:

@@ -10,6 +10,8 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
+
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.clients import Partition
@@ -527,3 +529,16 @@ class EventTimeWorld:
 def shown(results: Counter[Any]) -> str:
     """Return results as a message shows them."""
     return "\n  ".join(["", *map(str, sorted(results.elements()))])
+
+
+def let_live(world: EventTimeWorld, seed: int) -> None:
+    """Let the world of a seed live; print its story if it fails."""
+    try:
+        world.live()
+    except Exception as error:
+        story = "\n".join(f"{at_s:10.3f} {what}" for at_s, what in world.broker.story)
+        pytest.fail(
+            f"{story}\n\nseed {seed}: {world.drawn.plan}\n{type(error).__name__}: {error}\n"
+            f"replay with --seed {seed}",
+            pytrace=not isinstance(error, AssertionError),
+        )

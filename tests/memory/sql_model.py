@@ -13,10 +13,10 @@ from tests.memory.event_time_model import (
     Expected,
     Input,
     Result,
+    closed_windows,
     in_time,
     joined,
     read,
-    starts,
     windowed,
 )
 from tests.memory.sql_plans import BEST, DROPPED, TTL_JOINS, SqlPlan
@@ -98,33 +98,17 @@ def _given(level: Level, events: Iterable[Event], end_ms: int, found: Expected) 
         case "frames":
             yield from _frames(level, events, end_ms, found)
         case "best" | "distinct":
-            for each, members in _in_windows(level, events, end_ms, found):
+            for (key, start), members in closed_windows(level, events, end_ms, found):
                 if level.kind == "distinct":
                     # Kafka's clients take 0 for the current time.
-                    yield _in_order(each.key, (b"%d" % each.key,), max(each.time_ms, 1))
+                    yield _in_order(key, (b"%d" % key,), max(start, 1))
                 else:
                     last = max(member.time_ms for member in members)
                     for member in sorted(members, key=lambda member: member.ids)[:BEST]:
-                        yield _in_order(each.key, member.ids, last)
+                        yield _in_order(key, member.ids, last)
         case _:
             for each in windowed(level, events, end_ms, found):
                 yield replace(each, window=None)
-
-
-def _in_windows(
-    level: Level, events: Iterable[Event], end_ms: int, found: Expected
-) -> Iterator[tuple[Event, list[Event]]]:
-    """Yield windows, each as an event at its start, with the events in it."""
-    windows: defaultdict[tuple[int, int], list[Event]] = defaultdict(list)
-    for each in events:
-        for start in starts(level, each.time_ms):
-            if each.clock_ms < start + level.size_ms + level.grace_ms:
-                windows[each.key % level.keys, start].append(each)
-            else:
-                found.expired += 1
-    for (key, start), members in windows.items():
-        if start + level.size_ms + level.grace_ms <= end_ms:
-            yield _in_order(key, (), start), members
 
 
 def _frames(level: Level, events: Iterable[Event], end_ms: int, found: Expected) -> Iterator[Event]:

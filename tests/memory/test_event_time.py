@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.memory.event_time_sabotage import HARSH_WEATHER, SABOTAGES, Sabotage
-from tests.memory.event_time_world import EventTimeWorld
+from tests.memory.event_time_world import EventTimeWorld, let_live
 from tests.memory.faults import Weather
 from tests.seeds import parametrize
 from tests.tiers import long_but_the_first
@@ -29,17 +29,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def live(seed: int, state_dir: Path | None = None) -> None:
-    """Let a world live; print its story if it fails."""
-    world = EventTimeWorld(seed, state_dir=state_dir)
-    try:
-        world.live()
-    except Exception as error:
-        story = "\n".join(f"{at_s:10.3f} {what}" for at_s, what in world.broker.story)
-        pytest.fail(
-            f"{story}\n\nseed {seed}: {world.drawn.plan}\n{type(error).__name__}: {error}\n"
-            f"replay with --seed {seed}",
-            pytrace=not isinstance(error, AssertionError),
-        )
+    let_live(EventTimeWorld(seed, state_dir=state_dir), seed)
 
 
 def test_what_is_late_hangs_on_the_source_partition_alone(seeds: range) -> None:

@@ -22,6 +22,7 @@ from tests.memory.event_time_sabotage import (
     nothing_is_held_back,
     the_maximum_is_the_time,
 )
+from tests.memory.event_time_world import let_live
 from tests.memory.fake_queries import FakeQueries
 from tests.memory.sql_plans import Query, SqlPlan
 from tests.memory.sql_world import SharedQueries, SqlWorld
@@ -49,17 +50,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def live(seed: int, queries: SharedQueries | None = None, state_dir: Path | None = None) -> None:
-    """Let a world live; print its story if it fails."""
-    world = SqlWorld(seed, queries, state_dir=state_dir)
-    try:
-        world.live()
-    except Exception as error:
-        story = "\n".join(f"{at_s:10.3f} {what}" for at_s, what in world.broker.story)
-        pytest.fail(
-            f"{story}\n\nseed {seed}: {world.drawn.plan}\n{type(error).__name__}: {error}\n"
-            f"replay with --seed {seed}",
-            pytrace=not isinstance(error, AssertionError),
-        )
+    let_live(SqlWorld(seed, queries, state_dir=state_dir), seed)
 
 
 def test_results_of_queries_hang_on_the_source_partitions_alone(seeds: range) -> None:
