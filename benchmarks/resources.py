@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -12,7 +13,7 @@ from types import TracebackType
 from kafka_pipeline.admin.daemons import session_members
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1e6
+_PSS = re.compile(r"^Pss: +(\d+) kB$", re.MULTILINE)
 
 
 def cpu_s(sessions: Iterable[int]) -> float:
@@ -34,13 +35,18 @@ def process_cpu_s(pid: int) -> float:
 
 
 def memory_mb(sessions: Iterable[int]) -> float:
-    """Return the resident memory of all processes; shared memory counts for each of them."""
-    pages = 0
+    """Return the memory of all processes; what several of them share counts once.
+
+    It is their proportional set size (PSS): workers are forked, and share what was loaded before.
+    """
+    kilobytes = 0
     for session in sessions:
         for pid in session_members(session):
             with suppress(FileNotFoundError, ProcessLookupError):
-                pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * _PAGE_MB
+                found = _PSS.search(Path(f"/proc/{pid}/smaps_rollup").read_text())
+                # A process that has ended, and was not collected yet, has no memory.
+                kilobytes += int(found[1]) if found else 0
+    return kilobytes * 1.024 / 1000
 
 
 def _ticks(stat: str) -> int:
