@@ -69,7 +69,7 @@ def require_join_as_planned(found: JoinSpec, join: JoinSpec) -> None:
     if found != same:
         raise QueryError(
             f"for Spark, the query joins {_said(found)}, and its text was read as {_said(join)}: "
-            "write the join as in docs/reference/spark_sql.md"
+            "write the join as in docs/reference/sql_joins.md"
         )
 
 

@@ -28,9 +28,11 @@ WITH_SPARK = {
     "docs/how-to/read_change_data.md": [pytest.mark.integration],
     "docs/how-to/recipes.md": [pytest.mark.integration],
     "docs/reference/spark_sql.md": [pytest.mark.integration, pytest.mark.long],
+    "docs/reference/sql_groups.md": [pytest.mark.integration, pytest.mark.long],
+    "docs/reference/sql_joins.md": [pytest.mark.integration, pytest.mark.long],
     "docs/tutorials/first_sql.md": [pytest.mark.integration],
 }
-"""Pages whose examples run queries; one of them has a great many."""
+"""Pages whose examples run queries; those that are long have a great many."""
 
 MOST_README_LINES = 150
 MOST_EXCUSES = 20
