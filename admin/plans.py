@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from difflib import unified_diff
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kafka_pipeline.common.cluster.code_versions import CodeChange, code_changes
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.printable import printable
 from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.deployment.desired_state import PipelineVersion
+from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion
 from kafka_pipeline.deployment.plan import Effect, Plan
 from kafka_pipeline.deployment.store_contents import StateEffect
+from kafka_pipeline.operations.cluster_watcher import read_status
+from kafka_pipeline.streams.engine.user_files import code_fingerprints
 
 _COLORS = {
     Effect.ADDED: "green",
     Effect.RESTARTED: "yellow",
     Effect.REMOVED: "red",
     StateEffect.FOUND: "yellow",
-    StateEffect.LEFT: "red",
     StateEffect.NEW: "green",
     StateEffect.CONVERTED: "yellow",
     StateEffect.LOST: "red",
@@ -32,10 +37,25 @@ _COLORS = {
 _MOST_LINES = 60
 
 
-def overview(found: Plan, current: PipelineVersion | None, text: str) -> RenderableType:
-    """Return a plan in the form shown on a terminal; `text` is the new pipeline.yaml."""
+def changed_code(config: Config, deployment: Deployment, pipeline: Pipeline) -> list[CodeChange]:
+    """Return the user's modules whose code on this host differs from what TaskManagers run.
+
+    Blocks and raises as `read_status`, if a version runs and there are modules to compare.
+    """
+    here = code_fingerprints(config.modules, config.python_path) if deployment.current else {}
+    return code_changes(here, read_status(config).code, pipeline) if here else []
+
+
+def overview(
+    found: Plan, current: PipelineVersion | None, text: str, code: Sequence[CodeChange] = ()
+) -> RenderableType:
+    """Return a plan in the form shown on a terminal; `text` is the new pipeline.yaml.
+
+    `code` has the modules whose code differs from what TaskManagers run.
+    """
     if found.changes_nothing and current is not None:
-        return Text(f"nothing changes: the job runs this pipeline, as version {current.number}")
+        line = f"nothing changes: the job runs this pipeline, as version {current.number}"
+        return Group(Text(line), *_code(code))
     parts: list[RenderableType] = [_since(current), *_edits(current, text), "", _tasks(found)]
     parts += _state(found)
     if found.renamed:
@@ -70,13 +90,19 @@ def overview(found: Plan, current: PipelineVersion | None, text: str) -> Rendera
             Text("Taken away:", style="red"),
             *(Text(f"  {each}") for each in found.losses),
         ]
-    return Group(*parts)
+    return Group(*parts, *_code(code))
+
+
+def _code(changes: Sequence[CodeChange]) -> list[RenderableType]:
+    lines = [Text(f"  {each}") for each in changes]
+    return ["", Text("Code changed:", style="yellow"), *lines] if lines else []
 
 
 def _state(found: Plan) -> list[RenderableType]:
     """Return the lines about stores: each one of which there is something to say, with reasons.
 
-    Stores of a processor mostly have the same reason, which is said once.
+    Stores of a processor mostly have the same reason, which is said once. What is taken away is
+    not said here.
     """
     if not found.stores:
         return []
@@ -84,7 +110,9 @@ def _state(found: Plan) -> list[RenderableType]:
     lines: list[RenderableType] = ["", Text(f"State: {counted(kept, 'store')} kept")]
     said = ("", "")
     for store in found.stores:
-        if store.effect is StateEffect.KEPT and not store.reason:
+        if store.effect is StateEffect.LEFT or (
+            store.effect is StateEffect.KEPT and not store.reason
+        ):
             continue
         lines.append(
             Text.assemble(

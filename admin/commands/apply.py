@@ -12,7 +12,7 @@ import typer
 from kafka_pipeline.admin.arguments import ConfigPath, DryRun, PipelinePath
 from kafka_pipeline.admin.commands.apply_rebuild import apply_and_rebuild
 from kafka_pipeline.admin.files import load_files
-from kafka_pipeline.admin.plans import overview
+from kafka_pipeline.admin.plans import changed_code, overview
 from kafka_pipeline.admin.precautions import (
     REST_TIMEOUT_S,
     former_savepoint,
@@ -71,6 +71,12 @@ ConfirmWithin = Annotated[
     ),
 ]
 
+CompareCode = Annotated[
+    # `pipeline dev` restarts TaskManagers with new code by itself.
+    bool,
+    typer.Option("--compare-code/--no-compare-code", hidden=True),
+]
+
 Savepoint = Annotated[
     bool,
     typer.Option(
@@ -93,6 +99,8 @@ class _Wanted:
     """How long the version is on trial; 0 is without one."""
     savepoint: bool = False
     """Whether to make a savepoint if state may get another format."""
+    compare_code: bool = True
+    """Whether to say which code here differs from what TaskManagers run."""
 
 
 @run_command
@@ -106,6 +114,7 @@ def apply(
     lose: Lose = None,
     confirm_within: ConfirmWithin = CONFIRM_WITHIN_S,
     savepoint: Savepoint = True,
+    compare_code: CompareCode = True,
     rebuild: Annotated[
         str | None,
         typer.Option(metavar="ID", help="Compute this processor's state again from its sources."),
@@ -146,7 +155,8 @@ def apply(
         return
     if from_ is not None:
         raise ConfigError("--from goes with --rebuild")
-    wanted = _Wanted(dry_run, yes, wait, timeout_s, lose or (), confirm_within, savepoint)
+    how = (dry_run, yes, wait, timeout_s, lose or (), confirm_within, savepoint, compare_code)
+    wanted = _Wanted(*how)
     _change(settings, loaded, text, wanted)
 
 
@@ -200,7 +210,8 @@ def _change(config: Config, pipeline: Pipeline, text: str, wanted: _Wanted) -> N
     kept = KeptState(config, admin)
     lose = processors_with_state(pipeline, wanted.lose)
     complete, found, deployment = look_at(config, admin, pipeline, kept, lose)
-    show(overview(found, deployment.current, text))
+    code = changed_code(config, deployment, pipeline) if wanted.compare_code else []
+    show(overview(found, deployment.current, text, code))
     if deployment.coming is not None:
         waits = f"version {deployment.coming.number} does not run yet"
         typer.echo(f"{waits}: this takes its place, and is compared with what runs until then")

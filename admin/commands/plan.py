@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from rich.console import Group
-from rich.text import Text
-
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
-from kafka_pipeline.admin.plans import overview
+from kafka_pipeline.admin.plans import changed_code, overview
 from kafka_pipeline.admin.registry_questions import RegistryQuestions
 from kafka_pipeline.admin.terminal import show, show_json
-from kafka_pipeline.common.cluster.code_versions import code_changes
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.deployment.deploy import look_at
 from kafka_pipeline.deployment.job import connected
 from kafka_pipeline.deployment.kept_state import KeptState
-from kafka_pipeline.operations.cluster_watcher import read_status
-from kafka_pipeline.streams.engine.user_files import code_fingerprints
 
 
 @run_command
@@ -39,14 +33,10 @@ def plan(
     settings, loaded = load_files(config, pipeline, registry=RegistryQuestions(), asks_spark=True)
     admin = connected(settings)
     _, found, deployment = look_at(settings, admin, loaded, KeptState(settings, admin))
-    here = code_fingerprints(settings.modules, settings.python_path)
-    code = code_changes(here, read_status(settings).code, loaded) if here else []
+    code = changed_code(settings, deployment, loaded)
     if as_json:
         current = deployment.current.number if deployment.current else None
         changed = {"code_changed": [each.to_json() for each in code]}
         show_json({"version": current, **found.to_json(), **changed})
         return
-    show(overview(found, deployment.current, pipeline.read_text("utf-8")))
-    if code:
-        lines = (Text(f"  {each}") for each in code)
-        show(Group("", Text("Code changed:", style="yellow"), *lines))
+    show(overview(found, deployment.current, pipeline.read_text("utf-8"), code))
