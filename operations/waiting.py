@@ -38,7 +38,7 @@ def wait_for(
     wish = read_deployment(config, connected(config)).wish
     tm_number = task_managers_of(wish, config.tm_number)
     deadline_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
-    said = ""
+    said: list[str] = []
     with closing(ClusterWatcher(replace(config, tm_number=tm_number))) as watcher:
         watcher.read_until_fresh()
         moment = _Moment(condition, config.heartbeat_interval_ms / 1000)
@@ -52,9 +52,10 @@ def wait_for(
             if found and time.monotonic() >= deadline_s:
                 lines = "\n".join(f"  {line}" for line in found)
                 raise UnavailableError(f"time is up: the job is not {condition}:\n{lines}")
-            if (line := "; ".join(found)) and line != said:
-                say(line)
-                said = line
+            for line in found:
+                if line not in said:
+                    say(line)
+            said = found
             watcher.read(_LOOK_S)
 
 

@@ -14,7 +14,7 @@ from kafka_pipeline.common.errors import PipelineError, UnavailableError
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.operations import waiting
 from tests.small_config import small_config
-from tests.unit.admin.beats import COUNT, leader, look, report, running
+from tests.unit.admin.beats import COUNT, FORWARD, leader, look, report, running
 
 CONFIG = small_config(heartbeat_interval_ms=1000, state_dir=Path("state"))
 
@@ -69,6 +69,20 @@ def test_a_job_must_have_run_for_two_heartbeats(job: Job) -> None:
 def test_a_line_is_said_once(job: Job) -> None:
     job.wait("running", *[STARTING] * 5, RUNS)
     assert len(job.said) == 1
+
+
+def test_each_line_says_one_thing_and_only_what_is_new_is_said_again(job: Job) -> None:
+    def both(state: TaskState) -> ClusterStatus:
+        tasks = TaskStatus(COUNT, TaskState.STARTING), TaskStatus(FORWARD, state)
+        return look(leader({COUNT: 0, FORWARD: 0}), report(0, *tasks), tm_number=1)
+
+    with pytest.raises(UnavailableError):
+        job.wait("running", both(TaskState.STARTING), both(TaskState.RESTARTING), timeout_s=3)
+    assert job.said == [
+        "Count: 0 of 1 task run: Count_0 STARTING",
+        "Forward: 0 of 1 task run: Forward_0 STARTING",
+        "Forward: 0 of 1 task run: Forward_0 RESTARTING",
+    ]
 
 
 def test_time_is_up_with_what_is_missing(job: Job) -> None:
