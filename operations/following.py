@@ -13,7 +13,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
-from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.common.suggest import counted, listed
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.deployment.arc_contents import ArcContents, held_up, ways_on
 from kafka_pipeline.deployment.change import VersionChange
@@ -87,11 +87,13 @@ def _progress(deployment: Deployment, status: ClusterStatus, number: int) -> tup
         return False, f"version {number} follows once {', '.join(arcs)} {_are(arcs)} drained"
     pipeline = deployment.version(number).pipeline
     held = sum(info.is_held for info in status.tasks)
+    late = [f"{info.task} (TaskManager {info.owner})" for info in status.tasks if info.is_overdue]
+    not_stopped = f"; not stopped yet: {listed(late)}" if late else ""
     # What is reported may still be about the former version.
     is_reported = {info.task for info in status.tasks} == {*pipeline.tasks}
     if wish.drains:
         is_done = is_reported and held == len(pipeline.tasks)
-        line = f"{held} of {counted(len(pipeline.tasks), 'task')} rest"
+        line = f"{held} of {counted(len(pipeline.tasks), 'task')} rest{not_stopped}"
         return is_done, f"{'done: ' if is_done else ''}version {number}, {line}"
     wanted, failed = _wanted(pipeline, wish), ""
     run = 0
@@ -105,7 +107,8 @@ def _progress(deployment: Deployment, status: ClusterStatus, number: int) -> tup
     if failed and wish.trial is None:
         raise PipelineError(f"version {number} runs, but {failed}")
     is_done = is_reported and run == len(wanted) and run + held == len(pipeline.tasks)
-    line = f"{run} of {counted(len(wanted), 'task')} run{f', {held} held' if held else ''}"
+    rest = f", {held} held" if held else ""
+    line = f"{run} of {counted(len(wanted), 'task')} run{rest}{not_stopped}"
     if wish.trial is not None:
         # The JobManager decides what becomes of it.
         return False, f"version {number} is on trial, {failed or line}"

@@ -93,6 +93,7 @@ class TaskManagerInfo:
 class TaskInfo:
     """A task, the owner that the JobManager names, and the status in the owner's last heartbeat.
 
+    A task that must not run counts as owned while a TaskManager reports it.
     `status` is `None` if no TaskManager that is up has reported the task; `reason` then says why.
     Otherwise, `reason` is the reason for the state that the TaskManager gave.
     """
@@ -102,7 +103,10 @@ class TaskInfo:
     status: TaskStatus | None
     reason: str
     is_held: bool = False
-    """Whether the task must not run: its processor is paused, or awaits a change."""
+    """Whether the task must not run, and does not: its processor is paused, or awaits a change."""
+    is_overdue: bool = False
+    """Whether the owner still runs the task, although the JobManager no longer waits for its end.
+    """
 
     @property
     def lag(self) -> int | None:
@@ -295,7 +299,7 @@ def snapshot(beats: Iterable[Beat], now_ms: int, interval_ms: int, tm_number: in
     job_manager = _job_manager(leader, now_ms, overdue_ms)
     owners = _owners(leader, job_manager.presence, statuses)
     tasks = [
-        TaskInfo(task, None, None, "", is_held=True)
+        _resting(task, up, statuses)
         if owner is None and _is_held(task, leader)
         else _task(task, owner, up, incomplete, statuses)
         for task, owner in owners.items()
@@ -409,6 +413,20 @@ def _is_held(task: TaskId, leader: Beat | None) -> bool:
     assert isinstance(leader.content, JobManagerBeat)
     beat = leader.content
     return task.processor in beat.held or task.active in beat.held_tasks
+
+
+def _resting(
+    task: TaskId, up: set[int], statuses: Mapping[tuple[int, TaskId], TaskStatus]
+) -> TaskInfo:
+    """Return a task that must not run and has no owner: the former one may not have stopped it."""
+    for tm_id in up:
+        if (status := statuses.get((tm_id, task))) is not None:
+            why = (
+                f"TaskManager {tm_id} still runs it, although it should be {HELD}: it reads no "
+                "commands, or a call of the task does not end"
+            )
+            return TaskInfo(task, tm_id, status, why, is_overdue=True)
+    return TaskInfo(task, None, None, "", is_held=True)
 
 
 def _task(

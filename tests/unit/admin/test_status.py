@@ -323,6 +323,18 @@ def test_tasks_that_are_held_are_missing_on_purpose(held: Any) -> None:
     assert found.to_json()["tasks"][0]["state"] == "HELD"
 
 
+def test_a_task_is_not_held_while_a_task_manager_that_is_up_reports_it() -> None:
+    beat = JobManagerBeat(7, NOW_MS, {FORWARD: None}, held=frozenset({"Forward"}))
+    ignores = report(1, running(FORWARD))
+    found = look(Beat(NOW_MS, beat), ignores)
+    (task,) = found.tasks
+    assert (task.owner, task.is_held, task.is_overdue) == (1, False, True)
+    assert "Forward_0: TaskManager 1 still runs it, although it should be HELD" in text(found)
+    assert found.without_owner == ()
+    (task,) = look(Beat(NOW_MS, beat), replace(ignores, sent_at_ms=0)).tasks
+    assert (task.owner, task.is_held, task.is_overdue) == (None, True, False)
+
+
 @pytest.mark.parametrize("stopped", [True, False])
 def test_a_job_that_is_held_says_which_command_has_stopped_it(
     stopped: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

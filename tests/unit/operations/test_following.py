@@ -40,6 +40,7 @@ class Job:
         self.states = {"A": TaskState.RUNNING, "B": TaskState.FAILED, "C": TaskState.RUNNING}
         self.restarts_seen: dict[str, int] = {}
         self.held: set[str] = set()
+        self.overdue: set[str] = set()
         self.said: list[str] = []
         self.taken_back: TakenBack | None = None
 
@@ -62,7 +63,8 @@ class Job:
             state = self.states[unit.name]
             reason = "kept for another query" if state is TaskState.FAILED else ""
             found = TaskStatus(unit.task, state, reason, fingerprint=unit.fingerprint)
-            tasks.append(TaskInfo(unit.task, 0, found, reason))
+            is_overdue = unit.name in self.overdue
+            tasks.append(TaskInfo(unit.task, 0, found, reason, is_overdue=is_overdue))
         return ClusterStatus(JobManagerInfo(Presence.UP), (), tuple(tasks))
 
     def follow(self) -> None:
@@ -172,3 +174,20 @@ def test_version_that_was_rolled_back_ends_the_wait_with_the_reason(job: Job) ->
     with pytest.raises(PipelineError) as caught:
         job.follow()
     assert str(caught.value) == "version 2 was rolled back to version 1: D_0 is FAILED (no prices)"
+
+
+@pytest.mark.parametrize("drains", [False, True])
+def test_pause_or_drain_waits_for_a_task_manager_that_has_not_stopped_a_task(
+    job: Job, drains: bool
+) -> None:
+    rests = "2 of 3 tasks rest" if drains else "0 of 0 tasks run, 2 held"
+    job.states["B"] = TaskState.RUNNING
+    job.wish = job.wish.of(1)
+    job.wish = job.wish.with_drain(drains=True) if drains else job.wish.with_paused("ABC")
+    job.held, job.overdue = {"A", "C"}, {"B"}
+    with pytest.raises(UnavailableError):
+        follow_version_1(job)
+    assert job.said == [f"version 1, {rests}; not stopped yet: B_0 (TaskManager 0)"]
+    job.held = {*"ABC"}
+    follow_version_1(job)
+    assert job.said[1].startswith("done: version 1, ")
