@@ -36,7 +36,7 @@ def taskmanager(
     """Run the TaskManager of this host: it waits for a JobManager and runs what it is given.
 
     SIGTERM, Ctrl-C or SIGHUP: commits, hands its tasks back and ends. SIGUSR1: prints all stacks.
-    SIGUSR2: reads your code again.
+    SIGUSR2: reads your code again, unless Spark keeps a function of DataFrames.
     Exit codes: 0 stopped, 2 wrong argument or configuration, 3 Kafka, Java or the state
     directory is not there, or metrics_port or state_port is taken, 4 the id is taken by a
     TaskManager that is alive.

@@ -26,7 +26,7 @@ from kafka_pipeline.common.kafka.control import ControlReader, ReportWriter
 from kafka_pipeline.common.monitoring.long_wait import LongWait
 from kafka_pipeline.common.monitoring.metric import Sample
 from kafka_pipeline.common.monitoring.monitoring import Monitoring
-from kafka_pipeline.common.pipelines.specs import SparkSpec
+from kafka_pipeline.common.pipelines.specs import DataFrameSpec
 from kafka_pipeline.common.process.open_files import raise_limit
 from kafka_pipeline.common.process.stop_signals import StopSignals
 from kafka_pipeline.common.protocol.codec import Codec
@@ -92,7 +92,9 @@ class TaskManagerDaemon:
 
     _reload_is_due = False
     """Whether a signal asks for the user's code to be read again."""
-    _had_queries = False
+    _kept_code_of = ""
+    """The last processor whose function of DataFrames was in Spark's own workers, if there was one.
+    """
     _catches_up = False
     """Whether commands are to be read up to where they ended when that was asked."""
     _was_sure = True
@@ -265,14 +267,16 @@ class TaskManagerDaemon:
     def _reload(self) -> None:
         """Have the workers start again with the user's code as it is in the folders now.
 
-        Spark and this process go on. Functions that queries call are kept in Spark's own workers.
+        Spark and this process go on. Functions of DataFrames are kept in Spark's own workers.
         """
-        if not self._config.spark.is_local or self._had_queries:
+        refusal = ""
+        if not self._config.spark.is_local:
+            refusal = "its workers are on a Spark cluster"
+        elif self._kept_code_of:
+            refusal = f"Spark keeps the function of {self._kept_code_of} in processes of its own"
+        if refusal:
             self._log.error(
-                "the code is not read again: start this TaskManager again",
-                reason="it has had tasks with queries"
-                if self._config.spark.is_local
-                else "its workers are on a Spark cluster",
+                "the code is not read again: start this TaskManager again", reason=refusal
             )
             return
         config = self._config
@@ -314,7 +318,8 @@ class TaskManagerDaemon:
                 )
             case AssignTask(thread, replica, epoch):
                 self._log.info("task assigned", task=str(replica.task), thread=thread, epoch=epoch)
-                self._had_queries |= isinstance(replica.spec, SparkSpec)
+                if isinstance(replica.spec, DataFrameSpec):
+                    self._kept_code_of = replica.name
                 if self._config.spark.is_local:
                     # Workers on other hosts have limits of their own.
                     self._open_files.check(len(self._state.tasks))

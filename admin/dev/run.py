@@ -23,7 +23,7 @@ from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
-from kafka_pipeline.common.pipelines.specs import ProcessorSpec, SparkSpec, TopologySpec
+from kafka_pipeline.common.pipelines.specs import DataFrameSpec, ProcessorSpec, TopologySpec
 from kafka_pipeline.common.process.locks import exclusive
 from kafka_pipeline.streams.engine.user_files import code_fingerprints
 from kafka_pipeline.streams.pipeline.load import load_pipeline
@@ -72,7 +72,7 @@ class DevRun:
         self._daemons: dict[str, Daemon] = {}
         self._guard: Guard | None = None
         self._runs = Saved(None, None, {})
-        self._had_queries = False
+        self._had_functions = False
         self._progress: Progress | None = None
         self._wanted: Wanted | None = None
         """What the TaskManagers do not run yet."""
@@ -123,7 +123,7 @@ class DevRun:
         if self._wait_for(check):
             raise ConfigError(f"{project.pipeline_file} cannot run: see above")
         self._log.say(f"Kafka runs at {broker.bootstrap_servers}, its data in {broker_dir}")
-        self._had_queries = self._has(SparkSpec)
+        self._had_functions = self._has(DataFrameSpec)
         since_s = time.monotonic()
         self._start_task_managers()
         self._start("jobmanager", "jobmanager", *self._files, "--allow-removal")
@@ -198,7 +198,7 @@ class DevRun:
         exit_code = self._run("validate", *checked)
         if not exit_code and may_change:
             # Before the code is adopted, as that may be what cannot use the state.
-            exit_code = self._run("apply", *checked, "--dry-run")
+            exit_code = self._run("apply", *checked, "--dry-run", "--no-compare-code")
         prepared.unlink()
         if exit_code:
             self._log.say("not applied: what ran before goes on", "bold red")
@@ -210,7 +210,7 @@ class DevRun:
         if may_change:
             # A version that fails stays, to be looked at until the next one is saved.
             waits = ("--yes", "--timeout", _APPLY_TIMEOUT_S)
-            options = (*waits, "--confirm-within", 0, "--no-savepoint")
+            options = (*waits, "--confirm-within", 0, "--no-savepoint", "--no-compare-code")
             exit_code = self._run("apply", *self._files, *options)
             if exit_code == ConfigError.exit_code:
                 self._runs = replace(now, pipeline=runs.pipeline)
@@ -246,7 +246,7 @@ class DevRun:
         """Have the TaskManagers run the code that was adopted.
 
         They read it again, unless they are still starting, or other modules are on the list, or
-        Spark keeps functions of it for queries: then they start again.
+        Spark keeps a function of it for DataFrames: then they start again.
         """
         names = [_task_manager(number) for number in range(self._options.task_managers)]
         assert self._progress is not None
@@ -254,8 +254,8 @@ class DevRun:
             self._progress.runs(number, self._daemons[name].pid)
             for number, name in enumerate(names)
         )
-        self._had_queries |= self._has(SparkSpec)
-        if are_up and is_same_list and not self._had_queries:
+        self._had_functions |= self._has(DataFrameSpec)
+        if are_up and is_same_list and not self._had_functions:
             for name in names:
                 self._daemons[name].send(signal.SIGUSR2)
         else:

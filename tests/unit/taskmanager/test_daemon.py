@@ -17,13 +17,15 @@ from kafka_pipeline.common.monitoring.long_wait import LongWait
 from kafka_pipeline.common.monitoring.metric import Metric
 from kafka_pipeline.common.monitoring.monitoring import Monitoring
 from kafka_pipeline.common.monitoring.times import Times
+from kafka_pipeline.common.pipelines.specs import DataFrameSpec, ProcessorSpec, SqlSpec
 from kafka_pipeline.common.process.stop_signals import StopSignals
 from kafka_pipeline.common.protocol.messages import Processors, Sos
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.taskmanager import channel_messages, metrics
+from kafka_pipeline.taskmanager import daemon as daemon_module
 from kafka_pipeline.taskmanager.channel_messages import TaskMeasures
 from kafka_pipeline.taskmanager.daemon import TaskManagerDaemon
-from kafka_pipeline.taskmanager.events import ThreadConnected, ThreadLost
+from kafka_pipeline.taskmanager.events import AssignTask, CodeChanged, ThreadConnected, ThreadLost
 from kafka_pipeline.taskmanager.measurements import Measurements
 from kafka_pipeline.taskmanager.state import TaskManagerState
 from tests.unit.taskmanager.fakes import CONFIG
@@ -82,6 +84,49 @@ def test_workers_learn_at_once_whether_their_tasks_may_start() -> None:
         contact.is_sure = is_sure
         daemon._pass_on_doubt()
     assert pings == [False, True]
+
+
+class Reloading:
+    """A TaskManager's daemon that may be asked to read the user's code again."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.handled: list[object] = []
+        self.refusals: list[str] = []
+        self.daemon = TaskManagerDaemon.__new__(TaskManagerDaemon)
+        monkeypatch.setattr(daemon_module, "snapshot", lambda *_: ())
+        log = SimpleNamespace(
+            info=lambda *_, **_more: None, error=lambda _, reason: self.refusals.append(reason)
+        )
+        parts = {
+            "_config": CONFIG,
+            "_code_from": (),
+            "_tm_id": 0,
+            "_code": SimpleNamespace(forget_modules=lambda: None, import_all=lambda: None),
+            "_log": log,
+            "_handle": self.handled.append,
+            "_open_files": SimpleNamespace(check=lambda _: None),
+            "_state": SimpleNamespace(tasks={}),
+            "_channel": SimpleNamespace(send=lambda *_: None),
+        }
+        for name, part in parts.items():
+            setattr(self.daemon, name, part)
+
+    def has(self, spec: ProcessorSpec) -> None:
+        """Have a task of a processor assigned."""
+        self.daemon._execute(AssignTask(0, replace(REPLICA, spec=spec), 0))
+
+
+def test_code_is_read_again_unless_spark_keeps_a_function_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = Reloading(monkeypatch)
+    host.has(SqlSpec(query="SELECT * FROM input"))
+    host.daemon._reload()
+    assert host.handled == [CodeChanged({})]
+    host.has(DataFrameSpec(code="shop:prices"))
+    host.daemon._reload()
+    assert len(host.handled) == 1
+    assert host.refusals == [f"Spark keeps the function of {REPLICA.name} in processes of its own"]
 
 
 class Watched:
