@@ -7,15 +7,18 @@ literals in the code. `log_record_values` shows all messages.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import traceback
 from collections.abc import Callable, Iterator
+from http.client import responses
 from types import CodeType, TracebackType
 from typing import Any
 
 from kafka_pipeline.common.code.engine_code import is_engine_file, module_shown
 from kafka_pipeline.common.errors import OwnError, message_of
+from kafka_pipeline.common.suggest import counted
 
 HOW_TO_SHOW = "log_record_values: true shows its message"
 
@@ -106,12 +109,17 @@ _ABOUT_NAMES = re.compile(
     )
 )
 
+_HTTP_CLIENTS = frozenset(("aiohttp", "httpx", "requests", "urllib"))
+"""Packages whose errors about a response have its status."""
+
 _TOO_DEEP = ("maximum recursion depth exceeded while ", "Stack overflow (used ")
 """How Python begins to say that it is too deep in its own C code; the latter since Python 3.14."""
 
 
 def words_of(error: BaseException, *, with_values: bool) -> str:
     """Return an error's message; without values, only what cannot quote a record, perhaps ""."""
+    if isinstance(error, BaseExceptionGroup):
+        return _words_of_group(error, with_values=with_values)
     if with_values:
         return message_of(error)
     if isinstance(error, OwnError) and (
@@ -125,7 +133,7 @@ def words_of(error: BaseException, *, with_values: bool) -> str:
     if _is_literal(error, message, codes):
         return message
     match error:
-        case OSError(errno=int(number)) if error.strerror == os.strerror(number):
+        case OSError(errno=int(number)) if _has_words_of_system(error, number):
             return f"[Errno {number}] {error.strerror}"
         case TypeError() if _ABOUT_TYPES.fullmatch(message):
             return message
@@ -133,6 +141,40 @@ def words_of(error: BaseException, *, with_values: bool) -> str:
             return message if _has_names_of(codes, message) else ""
         case RecursionError() if message.startswith(_TOO_DEEP):
             return message
+    return _http_status(error)
+
+
+def _has_words_of_system(error: OSError, number: int) -> bool:
+    # Other numbers may be too large for the system.
+    return number in errno.errorcode and error.strerror == os.strerror(number)
+
+
+def _words_of_group(group: BaseExceptionGroup[BaseException], *, with_values: bool) -> str:
+    """Return how many errors a group has, and what the first one is that is not a group itself.
+
+    The message of a group says little: `unhandled errors in a TaskGroup`.
+    """
+    first: BaseException = group
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    count = len(group.exceptions)
+    which = "" if count == 1 else ", the first"
+    return f"{counted(count, 'error')}{which}: {described(first, with_values=with_values)}"
+
+
+def _http_status(error: BaseException) -> str:
+    """Return the status of the response that an HTTP client's error is about, with its phrase.
+
+    Only instance variables are read, as properties of user code could raise.
+    """
+    packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+    if _HTTP_CLIENTS.isdisjoint(packages):
+        return ""
+    own = vars(error)
+    response = getattr(own.get("response"), "__dict__", {})
+    for found in (own.get("status"), own.get("code"), response.get("status_code")):
+        if type(found) is int and 100 <= found <= 599:
+            return f"HTTP {found} {responses.get(found, '')}".rstrip()
     return ""
 
 

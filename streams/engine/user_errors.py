@@ -10,7 +10,7 @@ from itertools import dropwhile
 from types import FrameType
 from typing import Any
 
-from kafka_pipeline.common.code.error_words import HOW_TO_SHOW, class_name, words_of
+from kafka_pipeline.common.code.error_words import HOW_TO_SHOW, class_name, described, words_of
 from kafka_pipeline.common.code.user_frames import Trace, is_engine
 from kafka_pipeline.common.errors import EscapedError, message_of, shorten
 from kafka_pipeline.streams.engine.async_calls import AsyncCalls
@@ -82,9 +82,22 @@ class Explanation:
         is_whole = self._with_values or words == message_of(error)
         if not isinstance(error, StreamsError | EscapedError) or not words:
             kind = type(error).__name__
-            words = f"{kind}: {words}" if words else kind
+            words = f"{kind}: {words}" if words else f"{kind}{self._cause}"
         place = "" if isinstance(error, RecordRejectedError) else self.where
         return shorten(words, _LONGEST_REASON) + place + ("" if is_whole else f"; {HOW_TO_SHOW}")
+
+    @property
+    def _cause(self) -> str:
+        """The error from which user code raised this one, which says nothing that may be shown."""
+        causes, each = list[BaseException](), self.error.__cause__
+        while each is not None and not any(each is known for known in causes):
+            causes.append(each)
+            each = each.__cause__
+        if not causes:
+            return ""
+        said = (cause for cause in causes if words_of(cause, with_values=self._with_values))
+        found = described(next(said, causes[0]), with_values=self._with_values)
+        return f", caused by {found}"
 
     @property
     def traceback(self) -> str:
