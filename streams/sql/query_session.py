@@ -47,7 +47,7 @@ from kafka_pipeline.streams.sql.plan import (
     require_given,
     used_places,
 )
-from kafka_pipeline.streams.sql.query_text import as_spark_reads
+from kafka_pipeline.streams.sql.query_text import as_spark_reads, require_one_statement, without_end
 from kafka_pipeline.streams.sql.spec import (
     COLUMNS,
     QueryError,
@@ -523,7 +523,7 @@ def _parse(parser: Any, query: str) -> Any:
 
     Analysis would run the string in EXECUTE IMMEDIATE, and a script consists of statements.
     """
-    text = query.rstrip("; \t\r\n")
+    text = without_end(query)
     try:
         parser.parsePlan(text)  # gives a better error for text that is not a statement at all
     except ParseException as error:
@@ -532,6 +532,7 @@ def _parse(parser: Any, query: str) -> Any:
                 "MATCH_RECOGNIZE is not possible, as Spark does not know patterns of rows: a class "
                 'with a store finds them, see "Find a pattern of events" in the recipes'
             ) from error
+        require_one_statement(text)
         raise
     try:
         return parser.parseQuery(text)

@@ -109,6 +109,23 @@ def as_spark_reads(query: str) -> str:
     return with_plain_windows(query)
 
 
+def without_end(query: str) -> str:
+    """Return a query without the semicolons and comments that may follow it."""
+    if ";" not in query:
+        return query
+    from kafka_pipeline.streams.sql.query_tree import without_end as without
+
+    return without(query)
+
+
+def require_one_statement(query: str) -> None:
+    """Raise `QueryError` if semicolons separate statements in a query that Spark cannot read."""
+    if ";" in query:
+        from kafka_pipeline.streams.sql.query_tree import require_one_statement as require
+
+        require(query)
+
+
 def read_stages(
     query: str,
     tables: Collection[str],

@@ -42,6 +42,10 @@ _PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s+([a-z]+)\s*")
 _BETWEEN = re.compile(r"\s*([+-]?)((?:\d+[ :])*)(\d+(?:\.\d+)?)\s*")
 _SPANNED = ("DAY", "HOUR", "MINUTE", "SECOND")
 """The units from one to another, such as in `INTERVAL '1:30' HOUR TO MINUTE`."""
+_SEVERAL = (
+    "the query has several statements, with a semicolon between them: write one SELECT, and give "
+    "each further one a processor of its own"
+)
 _HOW = "write its times as text, such as window(timestamp, '1 hour')"
 
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
@@ -83,6 +87,31 @@ def require_readable(query: str, tables: Collection[str]) -> None:
             parsed(query, tables)
     except (SqlglotError, RecursionError) as error:
         raise _unreadable(place_of(error, query), "joins") from error
+
+
+def without_end(query: str) -> str:
+    """Return a query without the semicolons and comments that may follow it."""
+    try:
+        tokens = _without_last_semicolons(Spark().tokenize(query))
+    except TokenError:
+        return query  # what reads it again reports why
+    return query[: tokens[-1].end + 1] if tokens else query
+
+
+def require_one_statement(query: str) -> None:
+    """Raise `QueryError` if semicolons separate statements in a query."""
+    try:
+        tokens = _without_last_semicolons(Spark().tokenize(query))
+    except TokenError:
+        return
+    if any(token.token_type == TokenType.SEMICOLON for token in tokens):
+        raise QueryError(_SEVERAL)
+
+
+def _without_last_semicolons(tokens: list[Token]) -> list[Token]:
+    while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
+        tokens = tokens[:-1]
+    return tokens
 
 
 def _unreadable(place: str, what: str = "groups") -> QueryError:
@@ -152,7 +181,9 @@ def _tree(query: str, tables: Collection[str] = ()) -> exp.Query:
         for statement in dialect.parser().parse(tokens, query)
         if statement is not None and not isinstance(statement, exp.Semicolon)
     ]
-    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
+    if len(statements) > 1:
+        raise QueryError(_SEVERAL)
+    if not statements or not isinstance(statements[0], exp.Query):
         raise QueryError("only a SELECT that reads input can be run")
     tree = normalize_identifiers(statements[0], dialect=dialect)
     known = {name.lower() for name in tables}

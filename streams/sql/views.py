@@ -12,7 +12,7 @@ from sqlglot import TokenType
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
-from kafka_pipeline.streams.sql.query_tree import find_tables, place_of
+from kafka_pipeline.streams.sql.query_tree import find_tables, place_of, without_end
 from kafka_pipeline.streams.sql.rewritten import Rewritten
 from kafka_pipeline.streams.sql.spec import QueryError
 
@@ -57,11 +57,4 @@ def _add(
         raise QueryError(f"the view {name} cannot be read: reading stopped {stopped}") from error
     for inner in sorted(tables & views.keys()):
         _add(inner, views, (*readers, name), found)
-    found[name] = _without_end(views[name])
-
-
-def _without_end(query: str) -> str:
-    """Return a query without what may follow it: a semicolon, and comments."""
-    tokens = Spark().tokenize(query)
-    last = next(each for each in reversed(tokens) if each.token_type != TokenType.SEMICOLON)
-    return query[: last.end + 1].lstrip()
+    found[name] = without_end(views[name]).lstrip()

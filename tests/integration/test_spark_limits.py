@@ -169,7 +169,7 @@ def test_there_is_no_other_option_of_all_files(session: SparkSession) -> None:
     + [
         ("SELECT TRANSFORM(value) USING 'cat' AS (value) FROM input", "TRANSFORM"),
         ("FROM input |> SELECT TRANSFORM(value) USING 'cat' AS (value)", "line 1"),
-        ("SELECT 1; ADD JAR '/tmp/x.jar'", "line 1"),
+        ("SELECT 1; ADD JAR '/tmp/x.jar'", "several statements"),
         ("MAP value USING 'cat' AS value FROM input", "TRANSFORM"),
         (
             "WITH t AS (SELECT TRANSFORM(1) USING 'cat') SELECT input.value FROM input, t",

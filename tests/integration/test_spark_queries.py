@@ -241,7 +241,7 @@ def test_headers_are_there_for_queries_that_ask_for_them(queries: Queries) -> No
             ("BEGIN SELECT value FROM input; END", "only a SELECT"),
             ("WITH a AS (SELECT value FROM input) INSERT INTO t SELECT * FROM a", "only a SELECT"),
             ("FROM input INSERT INTO t SELECT value", "only a SELECT"),
-            ("SELECT value FROM input; SELECT 1", "Syntax error"),
+            ("SELECT value FROM input; SELECT 1", "several statements, with a semicolon"),
             ("SELEC value", "Syntax error .*line 1, column 1"),
             ("SELECT valu FROM input", r"`valu` cannot be resolved.*`value`.*line 1, column 8"),
             ("SELECT value FROM inputs", "`inputs` cannot be found"),
@@ -501,4 +501,17 @@ def test_no_statement_runs_though_it_stands_in_another_one(
     for query in (f'EXECUTE IMMEDIATE "{command}"', f"BEGIN {command}; END", command):
         refusal(queries, QuerySpec(query))
         assert not folder.exists(), query
-    assert len(results(queries, QuerySpec("SELECT value FROM input ; "))) == len(ROWS)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT value FROM input ; ",
+        "-- all; of them\nSELECT value FROM input; -- done; really",
+        "/* all */ SELECT value FROM input -- done;",
+        "SELECT value /* ; */ FROM input\n;\n; /* done; */\n",
+        "SELECT value FROM input WHERE value <> ';';",
+    ],
+)
+def test_comments_and_semicolons_around_a_query_do_not_matter(queries: Queries, query: str) -> None:
+    assert len(results(queries, QuerySpec(query))) == len(ROWS)

@@ -8,7 +8,7 @@ import pytest
 from sqlglot import parse
 
 from kafka_pipeline.common.pipelines.specs import CalendarSpec, SessionSpec, WindowSpec
-from kafka_pipeline.streams.sql.query_text import read_groups
+from kafka_pipeline.streams.sql.query_text import read_groups, require_one_statement, without_end
 from kafka_pipeline.streams.sql.query_tree import with_plain_windows
 from kafka_pipeline.streams.sql.spec import GroupBy, QueryError
 
@@ -406,13 +406,34 @@ def test_query_with_groups_that_cannot_be_read(query: str, place: str) -> None:
     [
         "SHOW TABLES LIKE 'GROUP BY'",
         "CACHE TABLE a AS SELECT key FROM input GROUP BY key",
-        "SELECT key FROM input; SELECT key FROM input GROUP BY key",
         "-- GROUP BY key",
     ],
 )
 def test_anything_but_one_select_is_refused(query: str) -> None:
     with pytest.raises(QueryError, match="only a SELECT that reads input can be run"):
         read_groups(query, TABLES)
+
+
+def test_one_of_several_statements_is_refused() -> None:
+    two = "SELECT key FROM input; SELECT key FROM input GROUP BY key; -- both"
+    with pytest.raises(QueryError, match="several statements, with a semicolon between them"):
+        read_groups(two, TABLES)
+    with pytest.raises(QueryError, match="several statements"):
+        require_one_statement(two)
+    for one in ("SELECT ';' FROM input; ;", "SELECT 1 FROM", "; ;", "SELECT ';"):
+        require_one_statement(one)
+
+
+@pytest.mark.parametrize("end", ["", ";", " ;\n; ", "; -- a; b", " -- a; b", "\n/* ; */ ; /* c */"])
+def test_what_follows_a_query_changes_nothing(end: str) -> None:
+    query = "-- a; b\nSELECT key, ';' AS x FROM input GROUP BY key"
+    assert read_groups(query + end, TABLES) == read_groups(query, TABLES)
+    assert without_end(query + end) == query
+
+
+@pytest.mark.parametrize("text", ["", ";", "-- a;", "SELECT ';"])
+def test_what_has_no_end_stays_as_it_is(text: str) -> None:
+    assert without_end(text) == text
 
 
 def test_warnings_of_sqlglot_are_dropped_but_not_those_for_others(
