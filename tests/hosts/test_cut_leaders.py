@@ -1,14 +1,20 @@
-"""Readers whose leader is cut off from the other brokers, but not from them."""
+"""Readers whose leader is cut off from the other brokers, but not from them.
+
+The brokers may get little CPU time here, so each question is asked until it is answered, and a
+record whose commit got no answer may be in the topic twice.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kafka_pipeline.common.config.config import Config, load_config
@@ -28,6 +34,18 @@ pytestmark = pytest.mark.long
 ORDERS = "orders"
 TIMEOUT_S = 120.0
 
+T = TypeVar("T")
+
+
+def answer(ask: Callable[[], T]) -> T:
+    """Return what Kafka answers, which may take several tries."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return ask()
+        except (EngineError, UnavailableError, KafkaException):
+            assert time.monotonic() < deadline_s
+
 
 class Brokers:
     """Three brokers, each on a host of its own."""
@@ -37,11 +55,21 @@ class Brokers:
         self._network = network
         self.cluster = HostBrokers(folder / "kafka", hosts, {})
 
-    def leader(self, asked: int) -> int:
+    def _leader(self, asked: int) -> int:
         """Return who leads the topic, as this broker says."""
         server = self.cluster.bootstrap_servers.split(",")[asked - 1]
-        found = AdminClient({"bootstrap.servers": server}).list_topics(ORDERS, timeout=10)
+        client = AdminClient({"bootstrap.servers": server})
+        found = answer(lambda: client.list_topics(ORDERS, timeout=10))
         return int(found.topics[ORDERS].partitions[0].leader)
+
+    @property
+    def leader(self) -> int:
+        """Who leads the topic, as soon as all brokers say the same."""
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while len(found := {*map(self._leader, self.cluster.hosts)}) > 1 or -1 in found:
+            assert time.monotonic() < deadline_s, found
+            time.sleep(0.5)
+        return found.pop()
 
     def cut(self, broker: int, stack: ExitStack) -> None:
         """Cut a broker off from the others until the stack ends; wait for another leader."""
@@ -50,10 +78,10 @@ class Brokers:
         stack.enter_context(self._network.blocked(*(w for w in ways if hosts[broker] in w)))
         asked = next(number for number in hosts if number != broker)
         deadline_s = time.monotonic() + TIMEOUT_S
-        while self.leader(asked) in (broker, -1):
+        while self._leader(asked) in (broker, -1):
             assert time.monotonic() < deadline_s
             time.sleep(0.5)
-        assert self.leader(broker) == broker, "it still takes itself for the leader"
+        assert self._leader(broker) == broker, "it still takes itself for the leader"
 
 
 @pytest.fixture
@@ -83,14 +111,8 @@ def as_seen_by(config: Config, broker: int) -> Config:
 
 
 def write(config: Config, value: bytes) -> None:
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while True:
-        try:
-            CommandWriter(config, "leader").write([ControlRecord(ORDERS, b"k", value, ())])
-        except EngineError:
-            assert time.monotonic() < deadline_s
-        else:
-            return
+    record = ControlRecord(ORDERS, b"k", value, ())
+    answer(lambda: CommandWriter(config, "leader").write([record]))
 
 
 def test_readers_find_the_new_leader_while_the_old_one_still_answers(
@@ -117,10 +139,10 @@ def test_readers_find_the_new_leader_while_the_old_one_still_answers(
 
         write(config, b"before")
         read_until(b"before")
-        brokers.cut(brokers.leader(1), stack)
+        brokers.cut(brokers.leader, stack)
         write(config, b"meanwhile")
         read_until(b"meanwhile")
-        assert commands == records == [b"before", b"meanwhile"]
+        assert [*dict.fromkeys(commands)] == [*dict.fromkeys(records)] == [b"before", b"meanwhile"]
 
 
 def test_ends_are_sure_while_the_old_leader_still_answers(brokers: Brokers, config: Config) -> None:
@@ -131,21 +153,13 @@ def test_ends_are_sure_while_the_old_leader_still_answers(brokers: Brokers, conf
     write(config, b"before")
     place = (ORDERS, 0)
     with ExitStack() as stack:
-        cut = brokers.leader(1)
+        cut = brokers.leader
         brokers.cut(cut, stack)
         write(config, b"meanwhile")
         behind = as_seen_by(config, cut)
-        known = Admin(behind).stable_ends([place])[place]
-        end = EveryBroker(behind, Admin(behind)).stable_ends([place])[place]
-        assert known < end == 4, "each record has a marker of its transaction"
-        assert proven_end(behind) == end
-
-
-def proven_end(config: Config) -> int:
-    """Return where the topic ends, as a mover says once brokers acknowledge its record."""
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while True:
-        try:
-            return RecordMover(config, "mover").find_ends([(ORDERS, 0)])[ORDERS, 0]
-        except UnavailableError:
-            assert time.monotonic() < deadline_s
+        known = answer(lambda: Admin(behind).stable_ends([place]))[place]
+        end = answer(lambda: EveryBroker(behind, Admin(behind)).stable_ends([place]))[place]
+        assert known < end
+        assert end >= 4, "each record has a marker of its transaction"
+        # A mover knows once brokers acknowledge its record. What it gave up stays in the topic.
+        assert answer(lambda: RecordMover(behind, "mover").find_ends([place]))[place] >= end
