@@ -23,6 +23,7 @@ from pathlib import Path
 from kafka_pipeline.admin.signals import Interrupted, Signals
 from tests.chaos.campaign import Campaign
 from tests.chaos.catalog import Where, faults
+from tests.chaos.growth import growth_table, to_json
 from tests.chaos.pipelines import Kind
 from tests.chaos.report import Timeline, table
 from tests.chaos.rig import FAST_BROKERS
@@ -156,6 +157,8 @@ def main() -> int:
 def _report(campaign: Campaign, seed: int, timeline: Timeline, file: Path | None) -> None:
     rows = [row for row in campaign.rows.values() if row.rounds or row.skipped]
     print(f"\n{table(rows)}\n\nseed {seed}; {campaign.results} results compared")
+    if campaign.curves:
+        print(f"\n{growth_table(campaign.curves)}")
     for row in rows:
         for failure in row.failures:
             print(f"{row.fault}: {failure}")
@@ -167,6 +170,7 @@ def _report(campaign: Campaign, seed: int, timeline: Timeline, file: Path | None
             "results": campaign.results,
             "faults": [row.to_json() for row in rows],
             "problems": campaign.problems,
+            "growth": to_json(campaign.curves),
             "timeline": timeline.lines,
         }
         file.write_text(json.dumps(found, indent=2))

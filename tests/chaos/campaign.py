@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 from tests.chaos.catalog import Fault, SkippedError
+from tests.chaos.growth import Curve, Growth
 from tests.chaos.host_rig import HOST_BROKERS, HostRig
 from tests.chaos.numbered_results import Tally
 from tests.chaos.pipelines import Kind
@@ -46,6 +47,8 @@ class Campaign:
         """The problems that the final checks of the clusters found."""
         self.results = 0
         """How many results were checked."""
+        self.curves: list[Curve] = []
+        """What the processes used that lived long."""
         self.sabotage_signs = 0
         """How often a sabotage has left its sign."""
         self._broken = broken
@@ -118,12 +121,14 @@ class Campaign:
                 self._records_per_s,
                 self._broker_settings,
             )
-            with rig.open():
+            growth = Growth(rig.sessions)
+            with rig.open(), growth.watched():
                 while fault is not None and is_whole:
                     is_whole = self._round(rig, fault)
                     fault = next(plan, None)
                 if is_whole:
                     self._look_again(rig)
+                self.curves += growth.curves()
                 self.results += rig.ledger.results
                 self.sabotage_signs += rig.sabotage_signs()
 

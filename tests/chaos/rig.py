@@ -429,6 +429,12 @@ class Rig:
             for pid in self._processes(tm_id, b"pyspark.daemon")
         }
 
+    def sessions(self) -> dict[str, int]:
+        """Return the sessions of the daemons that were started last, by name."""
+        daemons = {"JobManager": self.job_manager}
+        daemons |= {f"TaskManager {tm_id}": each for tm_id, each in self.task_managers.items()}
+        return {name: daemon.pid for name, daemon in daemons.items() if daemon.pid is not None}
+
     def _processes(self, tm_id: int, command: bytes) -> Iterator[int]:
         """Yield the processes of a TaskManager with this in their command lines."""
         pid = self.task_managers[tm_id].pid
