@@ -50,45 +50,38 @@ class StartFile:
         """Have the job run what the file says; return why it does not, if it runs something else.
 
         Raises `ConfigError` if it cannot, and the job does not run anything yet, and
-        `UnavailableError` if Kafka does not answer.
+        `UnavailableError` if Kafka does not answer, also for a wrong file: the job may run
+        something, so the JobManager is to be started again.
         """
         try:
             self._deploy(admin)
         except ConfigError as error:
-            version = self._running_version(admin)
-            if version is None:
+            try:
+                admin.check_broker()
+                current = read_deployment(self._config, admin).current
+            except UnavailableError as away:
+                raise UnavailableError(f"{error}\n{away}") from away
+            if current is None:
                 raise
             logger.error(
                 "the file is not used: the job keeps running its current version",
                 file=str(self._file),
-                version=version,
+                version=current.number,
                 reason=str(error),
             )
-            return RefusedFile(version, f"{self._file} is not used: {error}")
+            return RefusedFile(current.number, f"{self._file} is not used: {error}")
         return None
 
     def _deploy(self, admin: Admin) -> None:
-        try:
-            admin.check_broker()
-        except UnavailableError:
-            if isinstance(self._pipeline, ConfigError):
-                raise self._pipeline from None
-            raise
         if isinstance(self._pipeline, ConfigError):
             raise self._pipeline
+        admin.check_broker()
         deployment = read_deployment(self._config, admin)
         former = deployment.current.pipeline if deployment.current else None
         complete = prepared(self._pipeline, self._config, admin, former)
         _require_not_taken_back(complete, deployment)
         proposal = Proposal(complete, self._file.read_text("utf-8"))
         deploy(proposal, self._config, admin, agreed=self._agreed)
-
-    def _running_version(self, admin: Admin) -> int | None:
-        try:
-            current = read_deployment(self._config, admin).current
-        except UnavailableError:
-            return None
-        return None if current is None else current.number
 
 
 def _require_not_taken_back(pipeline: Pipeline, deployment: Deployment) -> None:

@@ -101,7 +101,7 @@ def list_savepoints(
     Exit codes: 0 done, 2 there is no such folder, or a savepoint in it cannot be read.
     """
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is no folder")
+        raise ConfigError(f"{folder} is not a folder")
     found = {path: read_manifest(path) for path in folder.iterdir() if is_savepoint(path)}
     rows = sorted(found.items(), key=lambda each: each[1].made_at_ms)
     if as_json:
