@@ -15,6 +15,15 @@ LONG_COMMIT_MS = 1000
 with user code that has waited for longer takes no more records before its own commit."""
 
 
+def longest_commit_ms(transaction_timeout_ms: int) -> int:
+    """Return how long a commit or the turn before it may take; librdkafka hangs if it takes longer.
+
+    A transaction is lost when it is open for longer than its timeout, and a commit that began just
+    before may block for as long again. The margin covers closing stores and clients.
+    """
+    return 2 * transaction_timeout_ms + 10_000
+
+
 class CommitQueue:
     """The commits of a thread that take place, and the tasks that wait for them, in order."""
 

@@ -20,6 +20,7 @@ from kafka_pipeline.common.protocol.status import TaskState, TaskStatus, ThreadS
 from kafka_pipeline.common.protocol.suspects import after_death, as_suspects
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.taskmanager.commit_queue import longest_commit_ms
 from kafka_pipeline.taskmanager.contact import Contact
 from kafka_pipeline.taskmanager.events import (
     AssignTask,
@@ -55,8 +56,6 @@ STOP_TIMEOUT_BEATS = 10
 START_TIMEOUT_BEATS = 20
 MAX_RELAUNCH_BEATS = 32
 CALM_BEATS = 60
-HANG_TIMEOUTS = 2
-HANG_MARGIN_MS = 10_000
 CALM_MS = 600_000
 """How long a suspect keeps a worker of its own after the last death."""
 
@@ -113,10 +112,8 @@ class TaskManagerState:
         self._own = range(threads)
         self._spares = range(threads, threads + spares)
         self._interval_ms = heartbeat_interval_ms
-        # A transaction is lost when it is open for longer than its timeout, and a commit that began
-        # just before may block for as long again. PipelineThreads report after each batch and each
-        # commit. The margin covers closing stores and clients.
-        self._hang_ms = HANG_TIMEOUTS * transaction_timeout_ms + HANG_MARGIN_MS
+        # PipelineThreads report after each batch and each commit.
+        self._hang_ms = longest_commit_ms(transaction_timeout_ms)
         self._identity = Report(
             tm_id,
             incarnation,

@@ -10,7 +10,11 @@ from collections import deque
 
 from kafka_pipeline.common.protocol.messages import MISSED_BEATS
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.taskmanager.commit_queue import LEAST_COMMIT_DURATIONS, CommitQueue
+from kafka_pipeline.taskmanager.commit_queue import (
+    LEAST_COMMIT_DURATIONS,
+    CommitQueue,
+    longest_commit_ms,
+)
 from kafka_pipeline.taskmanager.task_entry import Phase, Release, TaskEntry
 from kafka_pipeline.taskmanager.thread_events import (
     AbandonCall,
@@ -52,10 +56,6 @@ LEAST_COMMIT_INTERVAL_MS = 30
 """The shortest time between commits of a task at the end of its input, because each transaction
 costs the broker about 5 ms of CPU time and delays the next one.
 docs/explanation/where_time_goes.md has the figures."""
-HANG_TIMEOUTS = 2
-"""A transaction is lost when it is open for longer than its timeout, and a commit that began just
-before may take as long again."""
-HANG_MARGIN_MS = 10_000
 NO_FILES_MS = 60_000
 """How long a task waits for files before a process that has none left is ended."""
 LEAST_LIFE_MS = 600_000
@@ -81,7 +81,7 @@ class PipelineThreadState:
         self._lease_ms = MISSED_BEATS * heartbeat_interval_ms
         self._fenced_wait_ms = int(FENCED_WAIT_HEARTBEATS * heartbeat_interval_ms)
         self._commit_interval_ms = commit_interval_ms
-        self._commit_limit_ms = HANG_TIMEOUTS * transaction_timeout_ms + HANG_MARGIN_MS
+        self._commit_limit_ms = longest_commit_ms(transaction_timeout_ms)
         self._entries: dict[TaskId, TaskEntry] = {}
         self._timed: dict[TaskId, None] = {}
         """An ordered set: tasks that need attention at a later time."""
