@@ -34,6 +34,7 @@ from kafka_pipeline.common.protocol.messages import (
     Heartbeat,
     Processors,
     Refused,
+    Report,
     ReportRequest,
     Sos,
     Threads,
@@ -146,19 +147,19 @@ class TaskManagerDaemon:
         self._changing = threading.Lock()
         """Held while the core changes, since the threads of `Monitoring` read it."""
         self._wait = LongWait(self._log, _NO_ANSWER)
-        self._state = TaskManagerState(
+        identity = Report(
             tm_id,
+            uuid.uuid4().hex[:12],
             threads,
-            incarnation=uuid.uuid4().hex[:12],
-            heartbeat_interval_ms=config.heartbeat_interval_ms,
-            transaction_timeout_ms=config.transaction_timeout_ms,
+            beat=0,
             host=socket.gethostname(),
             pid=os.getpid(),
             code=code_fingerprints(config.modules, config.python_path),
             state_address=self._state_server.address if self._state_server else "",
             engine=RUNNING_VERSION,
-            spares=spark.spares,
+            interval_ms=config.heartbeat_interval_ms,
         )
+        self._state = TaskManagerState(identity, config.transaction_timeout_ms, spark.spares)
         # From here on, there is a JVM to shut down.
         signals.hold()
         with self._open_files.for_spark():

@@ -94,38 +94,18 @@ class TaskManagerState:
     JobManager asks for it, and after each introduction.
     """
 
-    def __init__(
-        self,
-        tm_id: int,
-        threads: int,
-        incarnation: str,
-        heartbeat_interval_ms: int,
-        transaction_timeout_ms: int = 15_000,
-        host: str = "",
-        pid: int = 0,
-        code: Mapping[str, str] = {},
-        state_address: str = "",
-        engine: str = "",
-        spares: int = 0,
-    ) -> None:
-        """`spares` is the number of additional threads, for suspects (`Suspect`)."""
+    def __init__(self, identity: Report, transaction_timeout_ms: int, spares: int = 0) -> None:
+        """`identity` is an empty report with all that says who sends it, and how often.
+
+        `spares` is the number of additional threads, for suspects (`Suspect`).
+        """
+        threads, heartbeat_interval_ms = identity.threads, identity.interval_ms
         self._own = range(threads)
         self._spares = range(threads, threads + spares)
         self._interval_ms = heartbeat_interval_ms
         # PipelineThreads report after each batch and each commit.
         self._hang_ms = longest_commit_ms(transaction_timeout_ms)
-        self._identity = Report(
-            tm_id,
-            incarnation,
-            threads,
-            beat=0,
-            host=host,
-            pid=pid,
-            code=code,
-            state_address=state_address,
-            engine=engine,
-            interval_ms=heartbeat_interval_ms,
-        )
+        self._identity = identity
         self._reporter = Reporter(heartbeat_interval_ms)
         self._threads = {number: ThreadEntry() for number in range(threads)}
         self._tasks: dict[TaskId, _Task] = {}

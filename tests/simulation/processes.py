@@ -12,6 +12,7 @@ from kafka_pipeline.common.protocol.messages import (
     ProcessorReplica,
     Processors,
     Refused,
+    Report,
     ReportRequest,
     Sos,
     Threads,
@@ -276,7 +277,9 @@ class TaskManagerProcess(Process):
         self.exits = False
         self.failed_ms: dict[TaskId, int] = {}
         """The time since which it has reported each task as FAILED."""
-        self.state = TaskManagerState(tm_id, threads, name, INTERVAL_MS, TRANSACTION_TIMEOUT_MS)
+        self.state = TaskManagerState(
+            Report(tm_id, name, threads, beat=0, interval_ms=INTERVAL_MS), TRANSACTION_TIMEOUT_MS
+        )
         self._broker = broker
         self._reader = broker.reader([NAMES.threads_jm, NAMES.processors(str(tm_id))])
         self._fences = fences

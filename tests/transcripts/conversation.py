@@ -228,7 +228,9 @@ class TaskManager(Member):
         super().__init__(wire, (NAMES.threads_jm, NAMES.processors(str(tm_id))))
         self.name = name
         self.paused = False
-        self.state = TaskManagerState(tm_id, threads, name, INTERVAL_MS)
+        self.state = TaskManagerState(
+            Report(tm_id, name, threads, beat=0, interval_ms=INTERVAL_MS), 15_000
+        )
         self._events: list[taskmanager.Event] = []
         self._running: dict[int, list[TaskStatus]] = {}
 

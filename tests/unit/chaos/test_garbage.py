@@ -18,6 +18,7 @@ from kafka_pipeline.common.protocol.messages import (
     Message,
     Processors,
     Refused,
+    Report,
     Sos,
     Threads,
 )
@@ -66,7 +67,7 @@ def introduces(record: ControlRecord) -> bool:
 
 def running_task_manager() -> TaskManagerState:
     """Return a TaskManager with id 1 that runs all tasks for the JobManager of `EPOCH`."""
-    core = TaskManagerState(1, 2, "me", 1000)
+    core = TaskManagerState(Report(1, "me", 2, beat=0, interval_ms=1000), 15_000)
     core.handle(Tick(0))
     for thread in range(2):
         core.handle(ThreadConnected(thread))

@@ -29,6 +29,7 @@ from kafka_pipeline.common.protocol.messages import (
     ProcessorReplica,
     Processors,
     Refused,
+    Report,
     ReportRequest,
     Sos,
     Threads,
@@ -343,7 +344,7 @@ def test_command_that_decodes_can_do_no_harm(
     except MalformedMessageError:
         return
     assert isinstance(decoded, Processors)
-    core = TaskManagerState(1, 1, "me", 1000)
+    core = TaskManagerState(Report(1, "me", 1, beat=0, interval_ms=1000), 15_000)
     core.handle(Tick(0))
     core.handle(taskmanager.ThreadConnected(0))
     for command in core.handle(decoded):

@@ -204,7 +204,7 @@ def told(state: TaskManagerState, records: list[ControlRecord], reader: Codec) -
 
 
 def test_a_repeated_command_is_not_carried_out_again() -> None:
-    state = TaskManagerState(0, 1, "a", heartbeat_interval_ms=1000)
+    state = TaskManagerState(Report(0, "a", 1, beat=0, interval_ms=1000), 15_000)
     reader = codec()
     command = codec().encode(ALL[-1], 5)
     state.handle(ThreadConnected(0))
@@ -224,7 +224,7 @@ def test_a_repeated_command_is_not_carried_out_again() -> None:
 def test_commands_of_a_former_epoch_or_to_a_former_process_are_ignored(
     incarnation: str, epoch: int
 ) -> None:
-    state = TaskManagerState(0, 1, "a", heartbeat_interval_ms=1000)
+    state = TaskManagerState(Report(0, "a", 1, beat=0, interval_ms=1000), 15_000)
     state.handle(Sos(epoch=5))
     command = Processors(0, incarnation, epoch, 99, assign=(REPLICA,))
     assert told(state, codec().encode(command, 5), codec()) == []

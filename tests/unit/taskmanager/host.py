@@ -43,9 +43,8 @@ class Host:
     """A TaskManager's core, its clock and the JobManager's command counter."""
 
     def __init__(self, threads: int, transaction_timeout_ms: int = 15_000, spares: int = 0) -> None:
-        self.state = TaskManagerState(
-            3, threads, "me", 1000, transaction_timeout_ms, host="h", pid=99, spares=spares
-        )
+        identity = Report(3, "me", threads, beat=0, host="h", pid=99, interval_ms=1000)
+        self.state = TaskManagerState(identity, transaction_timeout_ms, spares)
         self.now_ms = START_MS
         self.sequence = 0
         self.reported = ReportedTasks()

@@ -19,7 +19,7 @@ from kafka_pipeline.common.monitoring.monitoring import Monitoring
 from kafka_pipeline.common.monitoring.times import Times
 from kafka_pipeline.common.pipelines.specs import DataFrameSpec, ProcessorSpec, SqlSpec
 from kafka_pipeline.common.process.stop_signals import StopSignals
-from kafka_pipeline.common.protocol.messages import Processors, Sos
+from kafka_pipeline.common.protocol.messages import Processors, Report, Sos
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.taskmanager import channel_messages, metrics
 from kafka_pipeline.taskmanager import daemon as daemon_module
@@ -133,7 +133,7 @@ class Watched:
     """A TaskManager's daemon with one thread, as far as its pages look at it."""
 
     def __init__(self) -> None:
-        self.state = TaskManagerState(3, 1, "incarnation", heartbeat_interval_ms=1000)
+        self.state = TaskManagerState(Report(3, "incarnation", 1, beat=0, interval_ms=1000), 15_000)
         self.has_spark = True
         self.daemon = TaskManagerDaemon.__new__(TaskManagerDaemon)
         parts = {
