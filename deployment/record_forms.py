@@ -71,6 +71,7 @@ class _Writers:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
+        self._arcs = pipeline.arcs
         self._writers: dict[str, list[tuple[PipelineProcessor, str]]] = {}
         for processor in pipeline.processors:
             topics = pipeline.out_topics(processor)
@@ -79,28 +80,28 @@ class _Writers:
 
     def forms(self, topic: str) -> _Forms | None:
         """Return the forms of an arc's records; `None` if the pipeline does not say them all."""
-        keys, values = self._of(topic, "key", set()), self._of(topic, "value", set())
+        keys, values = self._of(topic, "key"), self._of(topic, "value")
         return None if keys is None or values is None else _Forms(keys, values)
 
-    def _of(self, topic: str, part: str, seen: set[str]) -> frozenset[Form] | None:
-        if topic in seen:
-            return frozenset()
-        seen.add(topic)
-        if topic not in self._pipeline.arcs:
-            return frozenset({Form(BYTES, f"of {topic}")})
+    def _of(self, topic: str, part: str) -> frozenset[Form] | None:
         found: set[Form] = set()
-        for processor, name in self._writers.get(topic, ()):
-            own = _written(processor, name, part)
-            if own is None:
-                return None
-            found |= {own} if own.text else set()
-            if own.text in ("", BYTES) or isinstance(processor.spec, SparkSpec):
-                # It may be what came in, as it was.
-                for each in self._pipeline.in_topics(processor):
-                    passed = self._of(each, part, seen)
-                    if passed is None:
-                        return None
-                    found |= passed
+        seen, waiting = {topic}, [topic]
+        while waiting:
+            here = waiting.pop()
+            if here not in self._arcs:
+                found.add(Form(BYTES, f"of {here}"))
+                continue
+            for processor, name in self._writers.get(here, ()):
+                own = _written(processor, name, part)
+                if own is None:
+                    return None
+                if own.text:
+                    found.add(own)
+                if own.text in ("", BYTES) or isinstance(processor.spec, SparkSpec):
+                    # It may be what came in, as it was.
+                    new = {*self._pipeline.in_topics(processor)} - seen
+                    seen |= new
+                    waiting += new
         return frozenset(found)
 
 

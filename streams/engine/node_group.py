@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -137,8 +137,14 @@ class NodeGroup:
 
     def hold_ms(self, name: str) -> int:
         """Return for how long, in event time, the nodes ahead of a node may hold records back."""
-        nodes = {node.name: node for node in self.nodes}
-        return max((_held_ms(nodes, parent) for parent in nodes[name].parents), default=0)
+        until_ms: dict[str, int] = {}
+        for node in self.nodes:
+            ahead_ms = max((until_ms[parent] for parent in node.parents), default=0)
+            if node.name == name:
+                return ahead_ms
+            own_ms = node.holds_ms if isinstance(node, ProcessorNode) else 0
+            until_ms[node.name] = ahead_ms + own_ms
+        raise KeyError(name)
 
     def store_hold_ms(self, name: str) -> int:
         """Return the longest `hold_ms` of the nodes that share a store with a node, or its own."""
@@ -167,12 +173,6 @@ class NodeGroup:
     def children(self, name: str) -> tuple[Node, ...]:
         """Return the nodes that get what a node forwards."""
         return tuple(node for node in self.nodes if name in node.parents)
-
-
-def _held_ms(nodes: Mapping[str, Node], name: str) -> int:
-    node = nodes[name]
-    own_ms = node.holds_ms if isinstance(node, ProcessorNode) else 0
-    return own_ms + max((_held_ms(nodes, parent) for parent in node.parents), default=0)
 
 
 def unique(items: Iterable[N]) -> tuple[N, ...]:

@@ -77,6 +77,31 @@ class ArcKinds:
 
     def given(self, entry: Entry) -> Arc:
         """Return what an entry gives."""
+        if entry.id not in self._gives and not self._assumed:
+            for ahead in self._unknown_ahead(entry):
+                self._find(ahead)
+        return self._find(entry)
+
+    def _unknown_ahead(self, entry: Entry) -> list[Entry]:
+        """Return the entries ahead of one that are not known yet, senders first.
+
+        To find these by recursion would be too deep for a line of hundreds of entries.
+        """
+        found: list[Entry] = []
+        seen = {entry.id, *self._gives}
+        path = [(entry, self._senders(entry, with_feedback=False))]
+        while path:
+            here, senders = path[-1]
+            sender = next((each for each in senders if each.id not in seen), None)
+            if sender is None:
+                found.append(here)
+                path.pop()
+            else:
+                seen.add(sender.id)
+                path.append((sender, self._senders(sender, with_feedback=False)))
+        return found[:-1]
+
+    def _find(self, entry: Entry) -> Arc:
         if entry.id in self._gives:
             return self._gives[entry.id]
         if entry.id in self._assumed:
@@ -290,12 +315,13 @@ class ArcKinds:
             return [Arc(ArcKind.UPSERTS, name, name)]
         return [self.given(entry) for entry in self._writers(name)] or [_RECORDS]
 
-    def _senders(self, entry: Entry) -> Iterator[Entry]:
+    def _senders(self, entry: Entry, *, with_feedback: bool = True) -> Iterator[Entry]:
         """Yield the entries whose results an entry reads, also those that come by a topic."""
         for name in self._file.inputs(entry):
+            source = self._file.source_specs.get(name)
             if name in self._entries:
                 yield self._entries[name]
-            else:
+            elif with_feedback or source is None or not source.feedback:
                 yield from self._writers(name)
 
     def _writers(self, source: str) -> list[Entry]:

@@ -23,12 +23,12 @@ def check_feedback(
     A feedback source has records that depend on those of its reader. The reader has another input
     too, as feedback does not say how far event time is.
     """
-    flow = _Flow(pipeline)
+    flow, arcs = _Flow(pipeline), pipeline.arcs
     for entry, processor in made:
         places = {target.id: target.at for target in (*entry.sources, *entry.targets)}
         for name, topic in zip(processor.to, pipeline.out_topics(processor), strict=True):
             place = places.get(name, entry.at)
-            if topic in pipeline.arcs or problems.found_at(place):
+            if topic in arcs or problems.found_at(place):
                 continue
             if cycle := flow.back_to(processor, topic):
                 problems.add(place, f'"{processor.id}" sends to the topic "{topic}", {cycle}')

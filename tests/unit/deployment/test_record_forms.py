@@ -244,3 +244,21 @@ def test_no_reader_gets_what_the_other_version_has_written() -> None:
         for _ in range(60):
             world.act()
         assert all(written == reader for written, reader in world.read), seed
+
+
+def test_the_form_of_records_is_found_however_many_processors_have_passed_them_on() -> None:
+    first, forward, last = load(CHAIN % ("json", "json")).processors
+    ids = ["A", *(f"F{number}" for number in range(1200)), "B"]
+    passing = [
+        replace(forward, id=id_, from_=(before,), to=(after,))
+        for before, id_, after in zip(ids, ids[1:-1], ids[2:], strict=False)
+    ]
+    pipeline = load(CHAIN % ("json", "string"))
+    other_last = replace(pipeline.processors[-1], from_=(ids[-2],))
+    before = [replace(first, to=("F0",)), *passing, replace(last, from_=(ids[-2],))]
+    after = [passing[-1], other_last]
+    versions = (replace(pipeline, processors=tuple(each)) for each in (before, after))
+    assert changed_forms(*versions) == {
+        "F1199_B": "its keys were bytes, and now are bytes, written in another way; its values "
+        "were json, and now are bytes. B reads keys by bytes and values by string"
+    }

@@ -241,3 +241,16 @@ def test_a_flowchart_shows_topics_groups_nodes_stores_and_arcs() -> None:
         "    n3 --> n4",
         "    n4 --> t1",
     ]
+
+
+def test_how_long_records_are_held_back_is_found_in_a_large_graph() -> None:
+    builder = TopologyBuilder()
+    builder.add_source("end-0", "in")
+    for number in range(1, 301):
+        before = f"end-{number - 1}"
+        builder.add_processor(f"left-{number}", Each, before)
+        builder.add_processor(f"right-{number}", Each, before, holds_ms=number)
+        builder.add_processor(f"end-{number}", Each, [f"left-{number}", f"right-{number}"])
+    (group,) = builder.build().groups
+    assert group.hold_ms("right-2") == group.hold_ms("left-2") == 1
+    assert group.hold_ms("end-300") == sum(range(301))

@@ -508,3 +508,13 @@ def test_a_config_yaml_is_named_as_one(text: str) -> None:
 def test_a_processor_with_a_key_of_config_yaml_does_not_make_the_file_one() -> None:
     (problem,) = problems_in("- {id: A, type: sum, to: [sink], parallelism: 2}")
     assert problem.startswith('1:34: unknown key "parallelism"')
+
+
+def test_a_line_of_hundreds_of_processors_is_read() -> None:
+    count = 350
+    names = [f"P{number}" for number in range(count)]
+    lines = [
+        f"- {{id: {id_}, type: {'count' if to == 'sink' else 'forward'}, to: [{to}]}}"
+        for id_, to in zip(names, [*names[1:], "sink"], strict=True)
+    ]
+    assert [each.id for each in load("\n".join(lines)).processors] == names
