@@ -212,7 +212,8 @@ class FlatMapPart(MapPart):
             self.forward(Record(key, value, record.timestamp, record.headers))
 
     def columns(self, batch: Batch) -> Batch:
-        found = [several(self.name, pairs) for pairs in results_of(self.function, batch)]
+        records = zip(*_items(batch), strict=True)
+        found = [several(self.name, self.function(key, value)) for key, value in records]
         pairs = [self.checked(pair) for each in found for pair in each]
         keys, values = [key for key, _ in pairs], [value for _, value in pairs]
         return repeated(batch, list(map(len, found)), keys, values)
@@ -290,10 +291,13 @@ def _selected_values(values: Sequence[Any], kept: Sequence[Any]) -> Sequence[Any
     return list(compress(items_of(values), kept))
 
 
-def several(name: str, found: Any) -> Sequence[Any]:
-    """Return what the function of a `flat_map` returned, as a sequence."""
+def several(name: str, found: Any) -> list[Any]:
+    """Return what the function of a `flat_map` returned, in a list of its own.
+
+    The function may fill the same list again for the next record.
+    """
     if isinstance(found, list | tuple):
-        return found
+        return [*found]
     if found is None or isinstance(found, str | bytes) or not isinstance(found, Iterable):
         raise StreamsError(
             f'the function of step "{name}" returned a {type(found).__name__}: it must return '
