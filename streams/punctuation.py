@@ -74,10 +74,18 @@ class PunctuationQueue:
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, _Schedule]] = []
         self._order = count()
+        self._firing_ms: int | None = None
+        """The time at which punctuations are being fired."""
 
     def schedule(self, interval_ms: int, callback: Punctuator, start_ms: int) -> Cancellable:
-        """Call `callback` at `start_ms` and every `interval_ms`, 1 or more, from then on."""
+        """Call `callback` at `start_ms` and every `interval_ms`, 1 or more, from then on.
+
+        What a callback schedules comes after the time at which that is called: one that schedules
+        itself would be called forever.
+        """
         schedule = _Schedule(interval_ms, callback)
+        if self._firing_ms is not None and start_ms <= self._firing_ms:
+            start_ms = _next_due_ms(start_ms, interval_ms, self._firing_ms)
         self._push(start_ms, schedule)
         return schedule
 
@@ -94,19 +102,22 @@ class PunctuationQueue:
 
         `call(callback, now_ms)` makes the call; a callback gets `now_ms`, not its due time. The
         next due time is the first one after `now_ms` that is a whole number of intervals away from
-        the start, so it never drifts. Callbacks may cancel and schedule; a punctuation that they
-        schedule for now fires at once. Errors of `call` propagate: the punctuation that failed is
-        due again at its next time, and the ones after it are still due.
+        the start, so it never drifts. Callbacks may cancel and schedule. Errors of `call` propagate:
+        the punctuation that failed is due again at its next time, and the ones after it are still
+        due.
 
         Returns how many fired.
         """
         fired = 0
-        while (due_ms := self.next_ms) is not None and due_ms <= now_ms:
-            schedule = heapq.heappop(self._heap)[2]
-            intervals = (now_ms - due_ms) // schedule.interval_ms + 1
-            self._push(due_ms + intervals * schedule.interval_ms, schedule)
-            call(schedule.callback, now_ms)
-            fired += 1
+        self._firing_ms = now_ms
+        try:
+            while (due_ms := self.next_ms) is not None and due_ms <= now_ms:
+                schedule = heapq.heappop(self._heap)[2]
+                self._push(_next_due_ms(due_ms, schedule.interval_ms, now_ms), schedule)
+                call(schedule.callback, now_ms)
+                fired += 1
+        finally:
+            self._firing_ms = None
         return fired
 
     def skip(self, now_ms: int) -> None:
@@ -119,3 +130,8 @@ class PunctuationQueue:
 
     def _push(self, due_ms: int, schedule: _Schedule) -> None:
         heapq.heappush(self._heap, (due_ms, next(self._order), schedule))
+
+
+def _next_due_ms(due_ms: int, interval_ms: int, now_ms: int) -> int:
+    """Return the first time after `now_ms` that is whole intervals after a due time."""
+    return due_ms + ((now_ms - due_ms) // interval_ms + 1) * interval_ms

@@ -192,16 +192,30 @@ def test_callback_may_cancel_one_that_is_due_behind_it() -> None:
     assert fired == []
 
 
-def test_callback_may_schedule_more_and_what_is_due_now_fires_at_once(clock: Clock) -> None:
+def test_what_a_callback_schedules_comes_later(clock: Clock) -> None:
     def more(now_ms: int) -> None:
         if now_ms == 40:
             clock.schedule(1000, start_ms=0)
             clock.schedule(1000, start_ms=41)
 
     clock.queue.schedule(40, more, 40)
-    assert clock.queue.punctuate(40, call) == 2
-    assert clock.fired == [40]
-    assert clock.queue.next_ms == 41
+    assert clock.queue.punctuate(40, call) == 1
+    assert clock.fired == []
+    assert clock.at(41, 999, 1000) == [41, 1000]
+
+
+def test_callback_may_replace_its_own_schedule(clock: Clock) -> None:
+    calls: list[int] = []
+
+    def again(now_ms: int) -> None:
+        calls.append(now_ms)
+        former.pop().cancel()
+        former.append(clock.queue.schedule(30, again, 0))
+
+    former = [clock.queue.schedule(10, again, 0)]
+    for now_ms in (5, 20, 31, 59, 60):
+        clock.queue.punctuate(now_ms, call)
+    assert calls == [5, 31, 60]
 
 
 def test_failed_one_is_due_at_its_next_time_and_those_behind_it_still_are(clock: Clock) -> None:
