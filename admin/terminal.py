@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterator
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.printable import LAYOUT, printable
@@ -36,8 +37,20 @@ def show(content: RenderableType) -> None:
     """Print tables and trees."""
     # In a pipe or a file, names stay on one line, so that grep finds them.
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    _break_words(content)
     # Without cropping: the terminal wraps lines that are too long.
     Console(width=width).print(Harmless(content), crop=False)
+
+
+def _break_words(content: RenderableType) -> None:
+    """Have tables break words that are too long for a narrow terminal: rich would cut them off."""
+    match content:
+        case Group(renderables=parts):
+            for part in parts:
+                _break_words(part)
+        case Table(columns=columns):
+            for column in columns:
+                column.overflow = "fold"
 
 
 def say(line: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -26,7 +27,11 @@ def status(
     config: ConfigPath,
     as_json: AsJson = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Refresh it all the time, until Ctrl-C.")
+        bool,
+        typer.Option(
+            "--watch",
+            help="Refresh it all the time, until Ctrl-C; into a pipe or a file, show it once.",
+        ),
     ] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Show nothing, and end once the job is as --for says.")
@@ -67,7 +72,7 @@ def status(
         wait_for(settings, condition, timeout_s, say_progress)
         typer.echo(f"the job is {condition}")
         return
-    if watch:
+    if watch and sys.stdout.isatty():
         watch_status(settings, overview)
         return
     found = read_status(settings)

@@ -351,6 +351,16 @@ def test_a_job_that_is_held_says_which_command_has_stopped_it(
     assert (said in capsys.readouterr().out) == stopped
 
 
+def test_without_a_terminal_watch_shows_the_status_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It printed nothing, until Ctrl-C."""
+    module = "kafka_pipeline.admin.commands.status"
+    monkeypatch.setattr(f"{module}.read_status", lambda _config: look(leader({COUNT: 0})))
+    show_status(Path(__file__).parents[3] / "config.yaml", watch=True)
+    assert "Count_0" in capsys.readouterr().out
+
+
 def test_a_task_that_starts_again_is_shown_with_its_reason() -> None:
     again = TaskStatus(COUNT, TaskState.RESTARTING, "ValueError: no", figures={"restarts": 7})
     found = look(leader({COUNT: 0}), report(0, again))
