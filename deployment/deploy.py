@@ -26,7 +26,7 @@ from kafka_pipeline.deployment.desired_state import (
 )
 from kafka_pipeline.deployment.job import read_deployment
 from kafka_pipeline.deployment.kept_state import KeptState
-from kafka_pipeline.deployment.pipeline_topic import DeploymentEditor
+from kafka_pipeline.deployment.pipeline_topic import ChangedMeanwhileError, DeploymentEditor
 from kafka_pipeline.deployment.plan import Plan, plan
 from kafka_pipeline.deployment.prepare import prepared
 
@@ -40,12 +40,14 @@ logger = structlog.get_logger()
 class Proposal:
     """A pipeline that is to run, complete with what only Kafka knows, and its file's text.
 
-    `savepoint` is that of `PipelineVersion`.
+    `savepoint` is that of `PipelineVersion`. `after` is the number of the newest version that its
+    plan was made for, 0 if there was none; `None` if it may follow any.
     """
 
     pipeline: Pipeline
     text: str
     savepoint: str = ""
+    after: int | None = None
 
 
 def deploy(
@@ -66,8 +68,8 @@ def deploy(
     `None` agrees to any. If there are others, raises `ConfigError` that says what would be taken
     away from the pipeline that runs, and changes nothing. It does the same if a processor cannot
     use the state that it has. `kept` may remember what Spark has said about that.
-    Raises `ChangedMeanwhileError` if somebody else changes the pipeline at the same time, and
-    `UnavailableError` if Kafka does not answer.
+    Raises `ChangedMeanwhileError` if somebody else changes the pipeline at the same time, or has
+    changed it since the plan was made, and `UnavailableError` if Kafka does not answer.
     """
     number = _same_as(proposal.pipeline, read_deployment(config, admin))
     if number is not None:
@@ -75,6 +77,7 @@ def deploy(
     with closing(DeploymentEditor(config, admin)) as editor:
         deployment = editor.deployment
         current = deployment.current
+        _require_planned(proposal, deployment)
         require_no_stop(deployment.wish)
         found = plan_for(proposal.pipeline, deployment, admin, kept or KeptState(config, admin))
         require_usable_state(found)
@@ -99,6 +102,22 @@ def deploy(
     return number
 
 
+def _require_planned(proposal: Proposal, deployment: Deployment) -> None:
+    """Raise `ChangedMeanwhileError` if there is a version that the plan was not made for."""
+    newest = newest_number(deployment)
+    if proposal.after is None or proposal.after == newest:
+        return
+    raise ChangedMeanwhileError(
+        f"{deployment.version(newest).made_by} made version {newest} after this change was planned. "
+        "Nothing has changed: look at `pipeline plan` again, which compares with that version"
+    )
+
+
+def newest_number(deployment: Deployment) -> int:
+    """Return the number of the version that was made last, whether it runs or not; 0 if none was."""
+    return max(deployment.numbers, default=0)
+
+
 def _trial(pipeline: Pipeline, deployment: Deployment, within_s: float) -> Trial | None:
     """Return the trial of a new version: it goes back to the version that was confirmed last."""
     wish, current = deployment.wish, deployment.current
@@ -112,9 +131,8 @@ def _trial(pipeline: Pipeline, deployment: Deployment, within_s: float) -> Trial
 
 def new_version(deployment: Deployment, proposal: Proposal) -> PipelineVersion:
     """Return the version that a proposal becomes: the one after all that there are."""
-    number = max(deployment.numbers, default=0) + 1
     return PipelineVersion(
-        number,
+        newest_number(deployment) + 1,
         proposal.pipeline,
         proposal.text,
         wall_clock_ms(),

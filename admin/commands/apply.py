@@ -30,6 +30,7 @@ from kafka_pipeline.deployment.deploy import (
     Proposal,
     deploy,
     look_at,
+    newest_number,
     require_usable_state,
 )
 from kafka_pipeline.deployment.desired_state import (
@@ -235,7 +236,7 @@ def _change(config: Config, pipeline: Pipeline, text: str, wanted: _Wanted) -> N
     if found.losses:
         require_consent("Take this away from the pipeline that runs?", yes=wanted.yes)
     made = make_savepoint(config, admin, deployment) if changes and wanted.savepoint else ""
-    proposal = Proposal(complete, text, made)
+    proposal = Proposal(complete, text, made, after=newest_number(deployment))
     number = deploy(
         proposal, config, admin, found.losses, kept=kept, confirm_within_s=wanted.confirm_within_s
     )
@@ -279,7 +280,7 @@ def _folder(
         return config.savepoint_dir / f"rename-{job}-{'-'.join(sorted(pipeline.renames))}"
     wish = deployment.wish
     begun = wish.version if wish is not None and is_restoring(wish) else None
-    number = begun or max(deployment.numbers, default=0) + 1
+    number = begun or newest_number(deployment) + 1
     return config.savepoint_dir / f"lose-{job}-{'-'.join(sorted(lose))}-{number}"
 
 

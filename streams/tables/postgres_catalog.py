@@ -89,7 +89,8 @@ def problems_of(cursor: Any, table: FoundTable, columns: Columns) -> Iterator[st
     for field in columns.schema:
         wanted = type_of(field.type)
         if field.name not in found:
-            yield f'it lacks column "{field.name}", {wanted}'
+            way_out = ", which `evolve: add` adds" if field.nullable else ""
+            yield f'it lacks column "{field.name}", {wanted}{way_out}'
             continue
         type_, is_required, _, is_generated = found.pop(field.name)
         if _SAME.get(type_, type_) != wanted:

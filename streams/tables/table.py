@@ -50,10 +50,12 @@ def lacking_columns(
         name for name in dict.fromkeys((*wanted, *found)) if wanted.get(name) != found.get(name)
     ]
     lacking = [name for name, (_, nullable) in wanted.items() if nullable and name not in found]
-    if differing and not (evolves and len(differing) == len(lacking)):
+    only_lacks = len(differing) == len(lacking)
+    if differing and not (evolves and only_lacks):
+        way_out = "Set `evolve: add` to add them" if only_lacks else "Make them equal"
         raise NonRetriableError(
             f"table {table} has other columns than the schema of the processor: "
-            f"{', '.join(differing)}. Write another table, or make them equal"
+            f"{', '.join(differing)}. {way_out}, or write another table"
         )
     return lacking
 

@@ -17,6 +17,7 @@ from kafka_pipeline.deployment.desired_state import (
     Wish,
     records,
 )
+from kafka_pipeline.deployment.pipeline_topic import ChangedMeanwhileError
 from tests.unit.deployment.test_change import NAMES, graph
 
 BEFORE, AFTER, EDITED = graph("A B C"), graph("A D C"), graph("A B C", B=7)
@@ -36,11 +37,14 @@ class Job:
             self.deployment.take(record)
 
     def deploy(
-        self, pipeline: Pipeline, within_s: float = deploy.CONFIRM_WITHIN_S
+        self,
+        pipeline: Pipeline,
+        within_s: float = deploy.CONFIRM_WITHIN_S,
+        after: int | None = None,
     ) -> tuple[int, Wish, PipelineVersion]:
         admin: Any = SimpleNamespace(topics=dict, ensure_topics=lambda _: [])
         config: Config = SimpleNamespace(replication_factor=1)  # type: ignore[assignment]
-        proposal = deploy.Proposal(pipeline, "text")
+        proposal = deploy.Proposal(pipeline, "text", after=after)
         number = deploy.deploy(proposal, config, admin, None, confirm_within_s=within_s)
         wish, version = self.written
         return number, wish, version
@@ -92,3 +96,12 @@ def test_version_that_replaces_one_on_trial_goes_back_to_the_one_that_was_confir
 
 def test_first_version_of_a_job_has_nothing_to_go_back_to(job: Job) -> None:
     assert job.deploy(BEFORE)[1] == Wish(version=1)
+
+
+def test_version_that_was_planned_before_another_one_was_made_changes_nothing(job: Job) -> None:
+    """Else the change of somebody who was faster would be taken back, and nobody would know."""
+    job.runs(Wish(version=5))
+    with pytest.raises(ChangedMeanwhileError, match="ada made version 5 after .* was planned"):
+        job.deploy(EDITED, after=4)
+    assert job.written == []
+    assert job.deploy(EDITED, after=5)[0] == 6
