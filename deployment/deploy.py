@@ -180,28 +180,30 @@ def look_at(
 
 def require_usable_state(found: Plan) -> None:
     """Raise `ConfigError` if processors cannot use their state, with what can be done about it."""
-    if not found.impossible:
-        return
+    if found.impossible:
+        raise ConfigError(ways_out(found))
+
+
+def ways_out(found: Plan) -> str:
+    """Return why a plan is refused whose processors cannot use their state, and what to do."""
     ids = " ".join(f"--lose {id_}" for id_ in found.impossible)
-    raise ConfigError(
-        "\n".join(
-            (
-                "state that the job has kept cannot be used by this pipeline, so nothing changes:",
-                *(f'  - "{id_}": {reason}' for id_, reason in found.impossible.items()),
-                "What you can do:",
-                "  - go back: leave these processors as they are in the version that runs",
-                "  - another id: a processor with a new id begins without state, at the oldest "
-                "record of its input, and its results start again",
-                *(
-                    f"  - `pipeline apply --rebuild {id_}`: the new version computes the state "
-                    "again from its sources, as far as these still have the records"
-                    for id_ in found.impossible_entries
-                ),
-                f"  - `pipeline apply {ids}`: their state begins empty, and they go on in their "
-                "inputs where they are. What they have kept so far is missing in all later "
-                "results. The job rests meanwhile, and a savepoint of it is made",
-                'See docs/how-to/change_a_pipeline.md, "Change what a processor keeps"',
-            )
+    return "\n".join(
+        (
+            "state that the job has kept cannot be used by this pipeline, which is refused:",
+            *(f'  - "{id_}": {reason}' for id_, reason in found.impossible.items()),
+            "What you can do:",
+            "  - go back: leave these processors as they are in the version that runs",
+            "  - another id: a processor with a new id begins without state, at the oldest "
+            "record of its input, and its results start again",
+            *(
+                f"  - `pipeline apply --rebuild {id_}`: the new version computes the state "
+                "again from its sources, as far as these still have the records"
+                for id_ in found.impossible_entries
+            ),
+            f"  - `pipeline apply {ids}`: their state begins empty, and they go on in their "
+            "inputs where they are. What they have kept so far is missing in all later "
+            "results. The job rests meanwhile, and a savepoint of it is made",
+            'See docs/how-to/change_a_pipeline.md, "Change what a processor keeps"',
         )
     )
 

@@ -146,18 +146,21 @@ def _difference(had: _Forms | None, has: _Forms | None) -> str:
     """Return what changes about an arc's records, in words; "" if nothing does, or if unknown."""
     if had is None or has is None:
         return ""
-    parts = (("keys", had.keys, has.keys), ("values", had.values, has.values))
-    return "; ".join(
-        f"its {what} were {_words(was)}, and now are {_words(now, instead_of=was)}"
-        for what, was, now in parts
-        if was != now
-    )
+    changes: dict[str, list[str]] = {}
+    for what, was, now in (("keys", had.keys, has.keys), ("values", had.values, has.values)):
+        if was != now:
+            changes.setdefault(_change(_words(was), _words(now)), []).append(what)
+    return "; ".join(f"its {' and '.join(parts)} {change}" for change, parts in changes.items())
 
 
-def _words(forms: frozenset[Form], instead_of: frozenset[Form] = frozenset()) -> str:
-    text = " or ".join(dict.fromkeys(form.text for form in sorted(forms)))
-    same = {form.text for form in forms} == {form.text for form in instead_of}
-    return f"{text}, written in another way" if same else text
+def _words(forms: frozenset[Form]) -> str:
+    return " or ".join(dict.fromkeys(form.text for form in sorted(forms)))
+
+
+def _change(was: str, now: str) -> str:
+    if was == now:
+        return f"stay {now}, but are written in another way"
+    return f"were {was}, and now are {now}"
 
 
 def _read(pipeline: Pipeline, reader: str) -> str:

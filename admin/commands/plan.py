@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import typer
+
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.plans import changed_code, overview
 from kafka_pipeline.admin.registry_questions import RegistryQuestions
 from kafka_pipeline.admin.terminal import show, show_json
 from kafka_pipeline.common.process.cli import run_command
-from kafka_pipeline.deployment.deploy import look_at
+from kafka_pipeline.deployment.deploy import look_at, ways_out
 from kafka_pipeline.deployment.job import connected
 from kafka_pipeline.deployment.kept_state import KeptState
 
@@ -40,3 +42,5 @@ def plan(
         show_json({"version": current, **found.to_json(), **changed})
         return
     show(overview(found, deployment.current, pipeline.read_text("utf-8"), code))
+    if found.impossible:
+        typer.echo(f"\n{ways_out(found)}")
