@@ -1,14 +1,28 @@
-"""The wall clock, for people and other programs; the engine's own timeouts do not use it."""
+"""The clocks in milliseconds: the wall clock, and the one for timeouts, which never goes back."""
 
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
 
 
 def wall_clock_ms() -> int:
     """Return milliseconds since the epoch, by the clock of this host."""
     return int(time.time() * 1000)
+
+
+def monotonic_ms() -> int:
+    """Return milliseconds of a clock that only goes forward."""
+    return int(time.monotonic() * 1000)
+
+
+def ms_of(moment: datetime) -> int:
+    """Return milliseconds since the epoch, rounded down; a moment without a zone is in UTC."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (aware - EPOCH) // MILLISECOND
 
 
 def shown_moment(ms: int | None) -> str:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import structlog
 
-from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.clock import monotonic_ms, wall_clock_ms
 from kafka_pipeline.common.cluster.code_versions import CodeVersions, differing, versions_line
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.control_inbox import ControlInbox
@@ -147,7 +147,7 @@ class JobManagerDaemon:
         try:
             while not self._signals.is_requested:
                 self._monitoring.turned()
-                tick = Tick(int(time.monotonic() * 1000))
+                tick = Tick(monotonic_ms())
                 if self._leadership.state is not LeaderState.YIELDING:
                     self._decide(tick)
                     self._log_isolation()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MS = timedelta(milliseconds=1)
+from kafka_pipeline.common.clock import EPOCH, MILLISECOND, ms_of
 
 
 def parse_time(text: str) -> int:
@@ -14,17 +13,14 @@ def parse_time(text: str) -> int:
     Raises ValueError, with a message for the user, if it is none.
     """
     try:
-        found = datetime.fromisoformat(text)
+        return ms_of(datetime.fromisoformat(text))
     except ValueError as error:
         raise ValueError(f'"{text}" is not a time, such as 2026-11-23T18:00:00') from error
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    return (found - _EPOCH) // _MS
 
 
 def shown_time(ms: int) -> str:
     """Return a time in ms since the epoch in ISO 8601, in UTC; ms outside the years 1 to 9999."""
     try:
-        return (_EPOCH + ms * _MS).isoformat(timespec="milliseconds")
+        return (EPOCH + ms * MILLISECOND).isoformat(timespec="milliseconds")
     except OverflowError:
         return f"{ms} ms"

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from kafka_pipeline.common.clock import MILLISECOND
 from kafka_pipeline.streams.errors import InvalidArgumentError
 
 Milliseconds = int | timedelta
-
-_MS = timedelta(milliseconds=1)
 
 
 def whole_ms(where: str, argument: str, value: object, least: int) -> int:
@@ -20,7 +19,7 @@ def whole_ms(where: str, argument: str, value: object, least: int) -> int:
     Raises `InvalidArgumentError` if it is not a whole number of milliseconds, or below `least`.
     """
     if isinstance(value, timedelta):
-        found, rest = divmod(value, _MS)
+        found, rest = divmod(value, MILLISECOND)
         whole = None if rest else found
     else:
         whole = value if type(value) is int else None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 
+from kafka_pipeline.common.clock import ms_of
 from kafka_pipeline.common.zones import zone_named
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 _MONTHS = {
     name: number
     for number, name in enumerate(
@@ -80,7 +79,7 @@ class TimePattern:
             moment -= _offset(part["offset"]) if "offset" in part else timedelta()
         except (ValueError, OverflowError):
             return None
-        return (moment - _EPOCH) // _MILLISECOND
+        return ms_of(moment)
 
 
 def _offset(text: str) -> timedelta:

@@ -17,13 +17,13 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import structlog
 
-from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.clock import ms_of, wall_clock_ms
 from kafka_pipeline.common.code.error_words import described
 from kafka_pipeline.common.code.escapes import as_exception
 from kafka_pipeline.common.errors import EngineError, PipelineError
@@ -39,8 +39,6 @@ logger = structlog.get_logger()
 
 _MAX_TIME = 2**63 - 1
 _MISSING: Any = object()
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 class RecordView(Protocol):
@@ -240,7 +238,7 @@ class FieldTimestampExtractor:
     def _read(self, found: object) -> int:
         """Return the time that a field has; negative if it is not one."""
         if isinstance(found, datetime):
-            return _moment(found)
+            return ms_of(found)
         if self._pattern is None:
             return _READ[self.unit](found)
         time = self._pattern.ms(found) if isinstance(found, str) else None
@@ -283,13 +281,7 @@ def _iso8601(value: object) -> int:
         moment = datetime.fromisoformat(value)
     except ValueError:
         return UNKNOWN_TIME
-    return _moment(moment)
-
-
-def _moment(moment: datetime) -> int:
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // _MILLISECOND
+    return ms_of(moment)
 
 
 _READ: dict[str, Callable[[object], int]] = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from kafka_pipeline.common.clock import shown_moment
+from kafka_pipeline.common.clock import monotonic_ms, shown_moment
 from kafka_pipeline.common.code.error_words import HOW_TO_SHOW
 from kafka_pipeline.common.errors import ConfigError, OwnError, UnavailableError
 from kafka_pipeline.common.kafka.clients import (
@@ -150,7 +150,7 @@ class AssignedTask:
 
     def watch_event_time(self) -> None:
         """Check the task's event time; warn if another task has held it back for long."""
-        running, standstill, now_ms = self.running, self._standstill, _monotonic_ms()
+        running, standstill, now_ms = self.running, self._standstill, monotonic_ms()
         if running is None:
             standstill.end()
             return
@@ -169,14 +169,14 @@ class AssignedTask:
 
     def warn_of_dropped(self) -> None:
         """Log the records that were left out of the results, at most once a minute."""
-        if dropped := self.memory.dropped_to_log(_monotonic_ms()):
+        if dropped := self.memory.dropped_to_log(monotonic_ms()):
             self.log.warning("records left out of the results", records=described(dropped))
 
     def status(self, phase: Phase, restarts: int, reason: str) -> TaskStatus:
         """Return what the heartbeat reports about the task."""
         holder = self._standstill.holder
         dropped = self.memory.figures.dropped_by_reason
-        dropped_lately = self.memory.dropped_in_minute(_monotonic_ms())
+        dropped_lately = self.memory.dropped_in_minute(monotonic_ms())
         late = {"late": late_of(dropped), "late_per_minute": late_of(dropped_lately)}
         return TaskStatus(
             task=self.replica.task,
@@ -204,7 +204,7 @@ class AssignedTask:
     def _figures(self) -> dict[str, int]:
         """Return the values of most `FIGURES`, by name."""
         memory, start = self.memory, self.start
-        done, now_ms = memory.figures, _monotonic_ms()
+        done, now_ms = memory.figures, monotonic_ms()
         figures = {
             "records_in": done.records_in,
             "records_out": done.records_out,
@@ -234,7 +234,3 @@ class AssignedTask:
         if phase is Phase.STARTING and self.start and self.start.state is TaskState.RESTORING:
             return TaskState.RESTORING
         return TaskState.RESTARTING if has_failed else TaskState.STARTING
-
-
-def _monotonic_ms() -> int:
-    return int(time.monotonic() * 1000)

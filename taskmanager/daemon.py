@@ -14,7 +14,7 @@ from queue import SimpleQueue
 
 import structlog
 
-from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.clock import monotonic_ms, wall_clock_ms
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.control_inbox import ControlInbox
@@ -244,7 +244,7 @@ class TaskManagerDaemon:
         # many events arrive meanwhile.
         for _ in range(self._events.qsize()):
             self._handle(self._events.get_nowait())
-        self._handle(Tick(int(time.monotonic() * 1000)))
+        self._handle(Tick(monotonic_ms()))
         self._pass_on_doubt()
         self._wait.look(time.monotonic(), waits=not self._state.is_registered)
 

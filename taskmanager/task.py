@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from kafka_pipeline.common.clock import shown_moment, wall_clock_ms
+from kafka_pipeline.common.clock import monotonic_ms, shown_moment, wall_clock_ms
 from kafka_pipeline.common.code.escapes import as_exception
 from kafka_pipeline.common.committed import Committed, InputProgress, offsets_of
 from kafka_pipeline.common.errors import EngineError
@@ -272,7 +272,7 @@ class Task(RunningTask):
         self._producer.require_connected()
 
     def wake_in_ms(self) -> int | None:
-        return self._nodes.wake_in_ms(_monotonic_ms())
+        return self._nodes.wake_in_ms(monotonic_ms())
 
     # One at a time
 
@@ -304,7 +304,7 @@ class Task(RunningTask):
             self._nodes.add(batch)
             self._taken_in[batch.topic, batch.partition] += len(batch)
         self._note_oldest()
-        return self._nodes.step(_monotonic_ms(), ends, until_s, all_here | ends.keys())
+        return self._nodes.step(monotonic_ms(), ends, until_s, all_here | ends.keys())
 
     def _warn_of_keys(self, found: Sequence[KeyWarning]) -> None:
         self._memory.key_warnings = self._key_watch.warnings
@@ -476,7 +476,7 @@ class Task(RunningTask):
         reach("after-commit")
         self._opened_at_s, self._committed_at_s = None, time.monotonic()
         self._refresh_after_s = REFRESH_INTERVAL_S
-        now_ms = _monotonic_ms()
+        now_ms = monotonic_ms()
         memory.commit_figures(self._figures, now_ms)
         if self._figures.dead_letters and memory.letter_warnings.admits(now_ms):
             self._log.warning(
@@ -533,7 +533,3 @@ class Task(RunningTask):
         """
         ends = self._ends_reached()
         return {p: end for p, end in ends.items() if self._arrived[p] == self._taken_in[p]}
-
-
-def _monotonic_ms() -> int:
-    return int(time.monotonic() * 1000)

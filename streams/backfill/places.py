@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
+from kafka_pipeline.common.clock import ms_of
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition
@@ -155,12 +156,9 @@ def _checked(topic: str) -> str:
 
 def _milliseconds(text: str) -> int:
     try:
-        moment = datetime.fromisoformat(text)
+        return ms_of(datetime.fromisoformat(text))
     except ValueError as error:
         raise ConfigError(
             f'"{text}" is neither an offset nor a time: write a time as 2026-01-31 or '
             "2026-01-31T23:00:00+01:00, in UTC without an offset"
         ) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)

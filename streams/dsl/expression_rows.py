@@ -6,10 +6,11 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
+from kafka_pipeline.common.clock import EPOCH, MILLISECOND, ms_of
 from kafka_pipeline.streams.dsl.expressions import (
     Call,
     Case,
@@ -28,8 +29,6 @@ from kafka_pipeline.streams.errors import StreamsError
 RowFunction = Callable[[Any, Any, Any], Any]
 """A function of the key, the value and the timestamp of a record."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MS = timedelta(milliseconds=1)
 _NUMBERS = frozenset((int, float))
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
@@ -274,7 +273,7 @@ def _to_float(given: float | str) -> float:
 
 def _datetime(time_ms: int) -> datetime:
     try:
-        return _EPOCH + time_ms * _MS
+        return EPOCH + time_ms * MILLISECOND
     except OverflowError:
         raise UnfitError("the time is not in the years 1 to 9999") from None
 
@@ -286,9 +285,7 @@ def _of_clock(attribute: str) -> Callable[[int], int]:
 
 def _to_datetime(text: str) -> int:
     try:
-        found = datetime.fromisoformat(text)
-        found = found if found.tzinfo else found.replace(tzinfo=UTC)
-        return (found - _EPOCH) // _MS
+        return ms_of(datetime.fromisoformat(text))
     except (ValueError, OverflowError):
         raise UnfitError("the string is not a time of ISO 8601") from None
 

@@ -21,6 +21,10 @@ class Clock:
         """Return seconds since an arbitrary moment."""
         return self.now_s
 
+    def monotonic_ms(self) -> int:
+        """Return whole milliseconds since that moment."""
+        return int(self.now_s * 1000)
+
     def perf_counter(self) -> float:
         """Return seconds since an arbitrary moment."""
         return self.now_s

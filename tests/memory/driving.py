@@ -125,7 +125,8 @@ def simulated(world: Surroundings, disk: Disk | None) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
             for module in _TIMED:
                 patch.setattr(module, "time", clock, raising=False)
-                patch.setattr(module, "wall_clock_ms", clock.wall_clock_ms, raising=False)
+                for name in ("wall_clock_ms", "monotonic_ms"):
+                    patch.setattr(module, name, getattr(clock, name), raising=False)
             patch.setattr(runtime, "monotonic", clock.monotonic)
             patch.setattr(store_builder, "RocksDBStore", open_for_owner)
             patch.setattr(folding, "while_called", lambda: acting[-1].let_call_take_its_time())

@@ -34,7 +34,7 @@ class Rig:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_ms = 1_000_000
         self.holders: tuple[Holder, ...] = ()
-        monkeypatch.setattr(assigned_task, "_monotonic_ms", lambda: self.now_ms)
+        monkeypatch.setattr(assigned_task, "monotonic_ms", lambda: self.now_ms)
         self._monkeypatch = monkeypatch
 
     def assigned(self, spec: EventTimeSpec | None = None) -> AssignedTask:

@@ -143,7 +143,7 @@ def test_records_of_a_query_wait_for_those_that_the_reader_knows_of(
 
 def test_dead_letters_are_in_the_log_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now_ms = 1_000_000
-    monkeypatch.setattr(task_module, "_monotonic_ms", lambda: now_ms)
+    monkeypatch.setattr(task_module, "monotonic_ms", lambda: now_ms)
     assigned = assigned_to([], 0, monkeypatch, refusing)
     given = replace(assigned.replica, on_error=OnError.DEAD_LETTER, dead_letter_topic="dead")
     task = start(AssignedTask(given, assigned._context, 0))
