@@ -25,6 +25,8 @@ class EventLoop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._is_over = threading.Event()
+        """Whether the loop is to end."""
         self._closed: list[threading.Thread] = []
         """The threads that were told to end."""
 
@@ -76,38 +78,41 @@ class EventLoop:
     def close(self) -> None:
         """Cancel running coroutines, and end the thread once they have ended; does not block."""
         with self._lock:
-            loop, self._loop = self._loop, None
+            loop, self._loop, is_over = self._loop, None, self._is_over
             if self._thread is not None:
                 self._closed = [*filter(threading.Thread.is_alive, self._closed), self._thread]
                 self._thread = None
         if loop is not None:
-            asyncio.run_coroutine_threadsafe(_end(), loop)
+            asyncio.run_coroutine_threadsafe(_end(is_over), loop)
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._loop, self._is_over = asyncio.new_event_loop(), threading.Event()
+                arguments = self._loop, self._is_over
                 self._thread = threading.Thread(
-                    target=_run, args=(self._loop,), name="event-loop", daemon=True
+                    target=_run, args=arguments, name="event-loop", daemon=True
                 )
                 self._thread.start()
             return self._loop
 
 
-async def _end() -> None:
+async def _end(is_over: threading.Event) -> None:
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    is_over.set()
     asyncio.get_running_loop().stop()
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    while True:
+def _run(loop: asyncio.AbstractEventLoop, is_over: threading.Event) -> None:
+    while not is_over.is_set():
         try:
             loop.run_forever()
         except BaseException as error:  # asyncio lets SystemExit of a task end its loop
             logger.warning("user code raised in a coroutine of its own", error=class_name(error))
         else:
-            break
+            if not is_over.is_set():
+                logger.warning("user code stopped the event loop, which continues")
     loop.close()

@@ -62,3 +62,16 @@ def test_a_coroutine_that_took_too_long_does_not_go_on() -> None:
         loop.run(connect(), 0.1)
     assert cancelled.wait(LONG_S / 2)
     loop.close()
+
+
+def test_a_coroutine_that_stops_the_loop_does_not_end_the_others() -> None:
+    async def stop() -> str:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0.01)
+        return "goes on"
+
+    loop = EventLoop()
+    assert loop.run(stop(), LONG_S) == "goes on"
+    loop.close()
+    while loop.hangs:
+        threading.Event().wait(0.01)
