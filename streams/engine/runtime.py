@@ -309,11 +309,20 @@ class GroupRuntime:
         return self._queues[punctuation_type].schedule(interval, callback, first)
 
     def close(self) -> None:
-        """Close the processors, parents first. Raises the first error that one of them raised."""
+        """Close the processors, parents first. Raises the first error that one of them raised.
+
+        Raises `StreamsError` if one has changed a store: the last commit came before.
+        """
         self.thread = get_ident()
         self.mark.set(CallKind.CLOSE)
+        self._set_undo_mark()
         try:
             self.nodes.close()
+            if name := self.nodes.changed_store:
+                raise StreamsError(
+                    f'the store "{name}" was changed in close, after the last commit, so the '
+                    "change is lost: use stores in process or in a punctuation"
+                )
         finally:
             self.mark.clear()
             for queue in self._queues.values():

@@ -140,6 +140,19 @@ def test_what_is_forwarded_when_all_is_closed_is_refused(child: str | None) -> N
         driver.close()
 
 
+def test_a_store_that_close_changes_is_an_error() -> None:
+    class Late(Each):
+        def close(self) -> None:
+            self.context.get_state_store("Seen").put("late", 1)
+
+    builder = TopologyBuilder()
+    builder.add_source("source", "in").add_processor("each", Late, "source")
+    builder.add_state_store(stores.key_value("Seen", serdes.string, serdes.int64), "each")
+    driver = TopologyTestDriver(builder.build())
+    with pytest.raises(StreamsError, match='store "Seen" was changed in close, after the last'):
+        driver.close()
+
+
 def test_everything_is_closed_though_a_processor_fails_to() -> None:
     class Failing(Each):
         def close(self) -> None:
