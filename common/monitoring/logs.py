@@ -18,15 +18,20 @@ from kafka_pipeline.common.printable import LAYOUT, printable
 
 
 class _StandardError:
-    """Standard error, without exceptions if the disk is full or the reader is gone."""
+    """Standard error, without exceptions if the disk is full or the reader is gone.
+
+    `contextlib.redirect_stderr(None)` in user code takes it away from all threads.
+    """
 
     def write(self, text: str) -> None:
-        with suppress(OSError, ValueError):
-            sys.stderr.write(text)
+        if stream := sys.stderr or sys.__stderr__:
+            with suppress(OSError, ValueError):
+                stream.write(text)
 
     def flush(self) -> None:
-        with suppress(OSError, ValueError):
-            sys.stderr.flush()
+        if stream := sys.stderr or sys.__stderr__:
+            with suppress(OSError, ValueError):
+                stream.flush()
 
 
 class _Handler(logging.StreamHandler[Any]):

@@ -6,12 +6,14 @@ import json
 import logging
 import re
 import sys
+from contextlib import redirect_stderr
 from typing import Any
 
 import pytest
 import structlog
 
 from kafka_pipeline.common.code.error_words import traceback_of
+from kafka_pipeline.common.config.config_keys import LogFormat
 from kafka_pipeline.common.monitoring.logs import configure
 
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z")
@@ -304,6 +306,24 @@ def test_line_that_cannot_be_written_ends_nobody(
     monkeypatch.setattr(sys, "stderr", Broken(error))
     configure("json", "info")
     structlog.get_logger().info("task started")
+
+
+@pytest.mark.parametrize("format_", ["json", "console"])
+def test_user_code_may_take_standard_error_away(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], format_: LogFormat
+) -> None:
+    configure(format_, "info")
+    original = sys.stderr
+    monkeypatch.setattr(sys, "__stderr__", original)
+    with redirect_stderr(None):
+        structlog.get_logger().info("task started")
+        logging.getLogger("library").warning("low on memory")
+    monkeypatch.setattr(sys, "__stderr__", None)
+    with redirect_stderr(None):
+        structlog.get_logger().info("task stopped")
+    said = capsys.readouterr().err
+    assert "task started" in said
+    assert "low on memory" in said
 
 
 def test_chain_of_as_many_errors_as_python_allows_is_shown() -> None:
