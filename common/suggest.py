@@ -1,4 +1,4 @@
-"""Phrases that messages share: "did you mean", lists of choices, and counts."""
+"""Phrases that messages share: "did you mean", lists of choices, counts, and types."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ def one_of(choices: Iterable[str]) -> str:
     """Return `"a", "b" or "c"`."""
     *others, last = [f'"{choice}"' for choice in choices]
     return f"{', '.join(others)} or {last}" if others else last
+
+
+def a_type(value: object) -> str:
+    """Return the type of a value with its article: `an int`, `a str`."""
+    name = type(value).__name__
+    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
 def counted(count: int, noun: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from kafka_pipeline.common.json_text import coerced_names, read_fast
+from kafka_pipeline.common.suggest import a_type
 from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions
 from kafka_pipeline.streams.dsl.distinct_count import DistinctCount
 from kafka_pipeline.streams.dsl.expression_rows import row_function
@@ -187,7 +188,7 @@ class Extreme(AggregationKind):
 
     def add(self, state: Any, value: Any) -> Any:
         if type(value) not in _ORDERED:
-            raise StreamsError(f"numbers, strings or bytes have an order, not {_type(value)}")
+            raise StreamsError(f"numbers, strings or bytes have an order, not {a_type(value)}")
         return value if state is None else self.merge(state, value)
 
     def add_to_each(self, states: Sequence[Any], value: Any) -> list[Any]:
@@ -199,7 +200,7 @@ class Extreme(AggregationKind):
 
     def merge(self, a: Any, b: Any) -> Any:
         if type(a) is not type(b) and not {type(a), type(b)} <= _NUMBERS:
-            raise StreamsError(f"there is no order between {_type(a)} and {_type(b)}")
+            raise StreamsError(f"there is no order between {a_type(a)} and {a_type(b)}")
         if a != a:
             return b
         return b if (b > a if self._is_max else b < a) else a
@@ -471,20 +472,15 @@ def _quotient(numerator: int, denominator: int, what: str) -> float:
 
 def _number(value: Any) -> Any:
     if type(value) not in _NUMBERS:
-        raise StreamsError(f"this takes numbers, not {_type(value)}")
+        raise StreamsError(f"this takes numbers, not {a_type(value)}")
     return value
-
-
-def _type(value: object) -> str:
-    name = type(value).__name__
-    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
 def _json(value: Any) -> str:
     try:
         text = json.dumps(value, separators=(",", ":"), ensure_ascii=True)
     except (TypeError, ValueError, RecursionError):
-        raise StreamsError(f"this keeps what JSON can hold, not {_type(value)}") from None
+        raise StreamsError(f"this keeps what JSON can hold, not {a_type(value)}") from None
     for name in coerced_names(value, text):
-        raise StreamsError(f"this keeps what JSON can hold: names are strings, not {_type(name)}")
+        raise StreamsError(f"this keeps what JSON can hold: names are strings, not {a_type(name)}")
     return text

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from kafka_pipeline.common.clock import EPOCH, MILLISECOND, ms_of
+from kafka_pipeline.common.suggest import a_type
 from kafka_pipeline.streams.dsl.expressions import (
     Call,
     Case,
@@ -92,7 +93,7 @@ def _field(field: Field) -> RowFunction:
         if found is None:
             return None
         if not isinstance(found, dict):
-            raise StreamsError(f"{field!r}: {field.parent!r} is {_a(found)}, not a dict")
+            raise StreamsError(f"{field!r}: {field.parent!r} is {a_type(found)}, not a dict")
         return found.get(name)
 
     return of_value if isinstance(field.parent, Value) else run
@@ -143,7 +144,7 @@ def _logic(logic: Logic) -> RowFunction:
         b = right(key, value, timestamp)
         for given in (a, b):
             if given is not None and given.__class__ is not bool:
-                raise StreamsError(f"{logic!r}: {logic.operator} takes bools, not {_a(given)}")
+                raise StreamsError(f"{logic!r}: {logic.operator} takes bools, not {a_type(given)}")
         if b is decides:
             return b
         return None if a is None or b is None else not decides
@@ -186,18 +187,15 @@ def predicate(condition: Expression) -> RowFunction:
     def run(key: Any, value: Any, timestamp: Any) -> Any:
         found = function(key, value, timestamp)
         if found is not None and found.__class__ is not bool:
-            raise StreamsError(f"{condition!r} is {_a(found)}, not a bool: compare it to something")
+            raise StreamsError(
+                f"{condition!r} is {a_type(found)}, not a bool: compare it to something"
+            )
         return found
 
     return run
 
 
 # Functions of values that are not null
-
-
-def _a(found: object) -> str:
-    name = type(found).__name__
-    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
 def _words(error: Exception) -> str:
@@ -218,7 +216,7 @@ def _arithmetic(
             return function(a, b)
         if takes_text and type(a) is type(b) is str:
             return function(a, b)
-        raise UnfitError(f"{name} takes {takes}, not {_a(a)} and {_a(b)}")
+        raise UnfitError(f"{name} takes {takes}, not {a_type(a)} and {a_type(b)}")
 
     return run
 
@@ -231,7 +229,7 @@ def _ordering(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, 
         if kind is type(b) and kind in (str, bytes):
             return function(a, b)
         raise UnfitError(
-            f"{name} takes two numbers, two strings or two bytes, not {_a(a)} and {_a(b)}"
+            f"{name} takes two numbers, two strings or two bytes, not {a_type(a)} and {a_type(b)}"
         )
 
     return run
@@ -242,7 +240,7 @@ def _of(takes: str, kinds: frozenset[type], function: Callable[..., Any]) -> Cal
 
     def run(*arguments: Any) -> Any:
         if type(arguments[-1]) not in kinds:
-            raise UnfitError(f"this takes {takes}, not {_a(arguments[-1])}")
+            raise UnfitError(f"this takes {takes}, not {a_type(arguments[-1])}")
         return function(*arguments)
 
     return run
