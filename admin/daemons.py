@@ -133,9 +133,7 @@ class Daemon:
         deadline_s = time.monotonic() + _KILL_TIMEOUT_S
         while self._has_remains() and time.monotonic() < deadline_s:
             assert self._process is not None
-            for pid in session_members(self._process.pid):
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+            kill_session(self._process.pid)
             time.sleep(_POLL_S)
 
     def _has_remains(self) -> bool:
@@ -143,6 +141,13 @@ class Daemon:
             return False
         # Reaps the process if it has ended; otherwise it would stay a zombie.
         return self._process.poll() is None or any(session_members(self._process.pid))
+
+
+def kill_session(session: int) -> None:
+    """Kill the processes of a session that have not ended."""
+    for pid in session_members(session):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def session_members(session: int) -> Iterator[int]:

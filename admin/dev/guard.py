@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster
-from kafka_pipeline.admin.daemons import python_command, session_members
+from kafka_pipeline.admin.daemons import kill_session, python_command, session_members
 
 _STOP_TIMEOUT_S = 20.0
 _POLL_S = 0.05
@@ -68,9 +68,8 @@ def end_sessions(sessions: Collection[int], timeout_s: float = _STOP_TIMEOUT_S) 
     deadline_s = time.monotonic() + timeout_s
     while left := {session for session in left if any(session_members(session))}:
         if time.monotonic() >= deadline_s:
-            for pid in [pid for session in left for pid in session_members(session)]:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+            for session in left:
+                kill_session(session)
             return
         time.sleep(_POLL_S)
 
