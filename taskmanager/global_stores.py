@@ -26,12 +26,9 @@ from kafka_pipeline.streams.errors import StreamsError, SupplierError
 from kafka_pipeline.streams.stores.bytes_store import BytesStore, StoreBytes
 from kafka_pipeline.streams.stores.resources import StoreResources
 from kafka_pipeline.taskmanager.clients import Clients, Reader
-from kafka_pipeline.taskmanager.restore import STALL_TIMEOUT_S
+from kafka_pipeline.taskmanager.restore import FETCH_RECORDS, FETCH_WAIT_S, STALL_TIMEOUT_S
 from kafka_pipeline.taskmanager.task_stores import folder_in, job_directory
 from kafka_pipeline.taskmanager.user_errors import log_user_error
-
-_FETCH_RECORDS = 20_000
-_FETCH_WAIT_S = 0.2
 
 logger = structlog.get_logger()
 Progress = Callable[[int, int], None]
@@ -151,7 +148,7 @@ class _Copy:
 
     def bring_up(self, progress: Progress) -> StoreBytes:
         """Return the store's bytes once it has all records that the topic had at the first call."""
-        while not self._starting.acquire(timeout=_FETCH_WAIT_S):
+        while not self._starting.acquire(timeout=FETCH_WAIT_S):
             progress(0, 0)
         try:
             if self.failure is not None:
@@ -211,7 +208,7 @@ class _Copy:
         reader.assign(starts)
         total = sum(max(end - starts[partition], 0) for partition, end in ends.items())
         progress(0, total)
-        fetch = partial(reader.fetch, _FETCH_RECORDS, _FETCH_WAIT_S)
+        fetch = partial(reader.fetch, FETCH_RECORDS, FETCH_WAIT_S)
         for fetched, left in read_to_end(reader, ends, fetch, STALL_TIMEOUT_S):
             self._take(fetched)
             progress(total - left, total)

@@ -15,8 +15,8 @@ from kafka_pipeline.streams.stores.bytes_store import BytesStore
 from kafka_pipeline.taskmanager.clients import Brokers, Reader
 
 STALL_TIMEOUT_S = 60
-_FETCH_RECORDS = 20_000
-_FETCH_WAIT_S = 0.2
+FETCH_RECORDS = 20_000
+FETCH_WAIT_S = 0.2
 # A write covers many keys, but not so many that the threads of other tasks wait for long: RocksDB's
 # binding holds the GIL while it writes.
 _WRITE_KEYS = 50_000
@@ -60,7 +60,7 @@ def restore(
     reader.assign({partition: start})
     records, size = 0, 0
     changes: dict[bytes, bytes | None] = {}
-    fetch = partial(reader.fetch_changes, _FETCH_RECORDS, _FETCH_WAIT_S)
+    fetch = partial(reader.fetch_changes, FETCH_RECORDS, FETCH_WAIT_S)
     for fetched, left in read_to_end(reader, {partition: end}, fetch, STALL_TIMEOUT_S):
         position = reader.positions[partition]
         for error in fetched.errors:

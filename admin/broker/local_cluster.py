@@ -18,7 +18,7 @@ from kafka_pipeline.admin.broker.properties import (
     security_properties,
     server_properties,
 )
-from kafka_pipeline.admin.broker.secrets_folder import FOLDER, SecretsFolder
+from kafka_pipeline.admin.broker.secrets_folder import FOLDER, PRIVATE_FOLDER, SecretsFolder
 from kafka_pipeline.admin.broker.server import (
     KafkaServer,
     new_cluster_id,
@@ -34,7 +34,6 @@ STOP_TIMEOUT_S = 10.0
 _KILL_TIMEOUT_S = 10.0
 _POLL_S = 0.05
 _FOLDER = 0o777  # as the umask allows
-_PRIVATE_FOLDER = 0o700
 _STARTED = b"Kafka Server started"
 _DATA_DIR = re.compile("data-([1-9][0-9]*)")
 
@@ -222,7 +221,7 @@ class LocalCluster:
                 _require_empty(self._data_dir(node))
         # All folders exist before one is formatted: they show how many brokers there are.
         for node in self.nodes:
-            mode = _PRIVATE_FOLDER if secrets else _FOLDER
+            mode = PRIVATE_FOLDER if secrets else _FOLDER
             self._data_dir(node).mkdir(mode=mode, exist_ok=True)
             extra = security_properties(node, secrets.path) if secrets else {}
             settings = {**extra, **self._settings}

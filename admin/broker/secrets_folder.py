@@ -24,7 +24,7 @@ BROKER = "broker"
 MECHANISM = "SCRAM-SHA-512"
 FOLDER = "secrets"
 
-_PRIVATE_FOLDER = 0o700
+PRIVATE_FOLDER = 0o700
 # Anything else would need quotes in one of the files that have the password.
 _PASSWORD = re.compile(r"[A-Za-z0-9_-]{20,}")
 
@@ -79,7 +79,7 @@ class SecretsFolder:
         # The folder gets its name once it is complete: one without all files would never start.
         part = directory / f"{FOLDER}.part"
         shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(mode=_PRIVATE_FOLDER)
+        part.mkdir(mode=PRIVATE_FOLDER)
         for name, text in files.items():
             write_private(part / name, text)
         part.rename(directory / FOLDER)

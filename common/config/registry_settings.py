@@ -11,9 +11,9 @@ from kafka_pipeline.common.config.keys import Number, Section, Text
 from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.errors import ConfigError
 
-_MOCK = "mock://"
+MOCK = "mock://"
 _HTTP = r"https?://[^\s,@/?#]+(?:/[^\s,@?#]*)?"
-_FORM = rf"{_MOCK}[A-Za-z0-9._-]+|{_HTTP}(?:,{_HTTP})*"
+_FORM = rf"{MOCK}[A-Za-z0-9._-]+|{_HTTP}(?:,{_HTTP})*"
 
 _URL = Text(
     name="url",
@@ -81,7 +81,7 @@ class RegistrySettings:
     @property
     def is_mock(self) -> bool:
         """Whether the registry is in the memory of this process."""
-        return self.url.startswith(_MOCK)
+        return self.url.startswith(MOCK)
 
     @property
     def secret_files(self) -> tuple[Path, ...]:
@@ -131,7 +131,7 @@ def read_registry_settings(
 
 def _url_problem(url: str) -> str:
     """Return what is wrong with a URL, as the end of a sentence that quotes no password."""
-    if url.startswith(_MOCK):
+    if url.startswith(MOCK):
         return "must name a registry by letters and digits, such as mock://orders"
     if "@" in url:
         return "has a user in it: write auth: {user: …, password: …}"

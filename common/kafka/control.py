@@ -28,7 +28,7 @@ from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline, successo
 from kafka_pipeline.common.kafka.managed_consumer import ManagedConsumer
 from kafka_pipeline.common.kafka.stall_watch import Scout
 from kafka_pipeline.common.kafka.writer_rights import named
-from kafka_pipeline.common.protocol.messages import ControlRecord
+from kafka_pipeline.common.protocol.messages import MAX_RECORD_BYTES, ControlRecord
 from kafka_pipeline.common.topic_names import CONTROL_GROUP
 
 _START_TIMEOUT_S = 30
@@ -38,8 +38,6 @@ _LOG_INTERVAL_S = 10.0
 _PROBE_S = 3.0
 _SCOUT_PATIENCE_S = 2.0
 _MOST_RECORDS = 1000
-MAX_RECORD_BYTES = 1_000_000
-"""librdkafka's default for `message.max.bytes`."""
 
 
 class ControlReader:

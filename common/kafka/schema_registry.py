@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from kafka_pipeline.common import json_text
-from kafka_pipeline.common.config.registry_settings import RegistrySettings
+from kafka_pipeline.common.config.registry_settings import MOCK, RegistrySettings
 from kafka_pipeline.common.errors import ConfigError, PipelineError, UnavailableError
 from kafka_pipeline.common.kafka.misfit import MisfitError
 
@@ -28,7 +28,6 @@ _PASSING = {408, 425, 429}
 _NO_PATH = "HTTP 404 Not Found"
 """What Confluent's registry says of paths that it does not have."""
 _NO_ERROR_CODE = -1
-_MOCK = "mock://"
 _mocks: dict[str, Any] = {}
 """The registries in the memory of this process, by URL, as in Confluent's Java clients."""
 _shared: dict[str, tuple[object, Any]] = {}
@@ -188,7 +187,7 @@ def register_in_memory(registry: SchemaRegistry, subject: str, kind: str, schema
 
     Raises `ConfigError` if the registry refuses.
     """
-    if not registry.url.startswith(_MOCK):
+    if not registry.url.startswith(MOCK):
         return
     with _extra_needed():
         from confluent_kafka.schema_registry import Schema
@@ -294,7 +293,7 @@ def client_of(registry: SchemaRegistry) -> Any:
     try:
         settings = {"url": registry.url, **_CLIENT, **registry.settings}
         client = SchemaRegistryClient.new_client(settings)
-        if registry.url.startswith(_MOCK):
+        if registry.url.startswith(MOCK):
             return _mocks.setdefault(registry.url, client)
         client._rest_client.session.event_hooks = {"response": [_require_registry]}
         return client

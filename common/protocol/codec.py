@@ -24,6 +24,7 @@ from kafka_pipeline.common.engine_version import RUNNING_VERSION
 from kafka_pipeline.common.errors import shorten
 from kafka_pipeline.common.protocol.messages import (
     JOB_MANAGER,
+    MAX_RECORD_BYTES,
     ControlRecord,
     Heartbeat,
     HeartbeatEvent,
@@ -56,7 +57,6 @@ from kafka_pipeline.common.typed_json import dump, from_json, parse
 
 PROTOCOL_VERSION = 6
 """Managers with the same number understand each other; docs/how-to/upgrade.md has the rules."""
-MAX_RECORD_BYTES = 1_000_000
 MOST_ASSIGNMENT_BYTES = MAX_RECORD_BYTES * 9 // 10
 """The most that an assignment may have before suspects, a signature and the like are added."""
 _MAX_BATCHES = 8

@@ -22,6 +22,9 @@ from kafka_pipeline.common.typed_json import Count, Name, Positive, as_json, fro
 
 JOB_MANAGER = "jobmanager"
 
+MAX_RECORD_BYTES = 1_000_000
+"""The largest record of a control topic: librdkafka's default for `message.max.bytes`."""
+
 MISSED_BEATS = 3
 """A daemon counts as down after so many missed heartbeats, and PipelineThreads' leases end."""
 

@@ -20,9 +20,13 @@ from kafka_pipeline.common.cluster.figures import by_processor
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.kafka.control import MAX_RECORD_BYTES, ControlReader, ReportWriter
+from kafka_pipeline.common.kafka.control import ControlReader, ReportWriter
 from kafka_pipeline.common.kafka.read_to_end import read_to_end
-from kafka_pipeline.common.protocol.messages import ControlRecord, MalformedMessageError
+from kafka_pipeline.common.protocol.messages import (
+    MAX_RECORD_BYTES,
+    ControlRecord,
+    MalformedMessageError,
+)
 from kafka_pipeline.common.protocol.signing import require_signed, signed
 from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.common.typed_json import Count, dump, from_json, parse

@@ -20,8 +20,9 @@ from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, PipelineProcessor
 from kafka_pipeline.common.pipelines.specs import ClassSpec, CountSpec
 from kafka_pipeline.common.protocol import reports
-from kafka_pipeline.common.protocol.codec import MAX_RECORD_BYTES, Codec
+from kafka_pipeline.common.protocol.codec import Codec
 from kafka_pipeline.common.protocol.messages import (
+    MAX_RECORD_BYTES,
     ControlRecord,
     Heartbeat,
     HeartbeatEvent,

@@ -18,8 +18,9 @@ from kafka_pipeline.common.pipelines.specs import (
     ForwardSpec,
     SumSpec,
 )
-from kafka_pipeline.common.protocol.codec import MAX_RECORD_BYTES, Codec
+from kafka_pipeline.common.protocol.codec import Codec
 from kafka_pipeline.common.protocol.messages import (
+    MAX_RECORD_BYTES,
     ControlRecord,
     Heartbeat,
     HeartbeatEvent,

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pipeline.common.protocol import reports as reports_on_the_wire
-from kafka_pipeline.common.protocol.codec import MAX_RECORD_BYTES, Codec
+from kafka_pipeline.common.protocol.codec import Codec
 from kafka_pipeline.common.protocol.key_warnings import KeyProblem, KeyWarning
 from kafka_pipeline.common.protocol.messages import (
+    MAX_RECORD_BYTES,
     ControlRecord,
     Heartbeat,
     JobManagerBeat,

@@ -11,8 +11,7 @@ import pytest
 from msgspec import structs
 
 from kafka_pipeline.common.errors import UnavailableError
-from kafka_pipeline.common.kafka.control import MAX_RECORD_BYTES
-from kafka_pipeline.common.protocol.messages import ControlRecord
+from kafka_pipeline.common.protocol.messages import MAX_RECORD_BYTES, ControlRecord
 from kafka_pipeline.common.security.control_key import ControlKey
 from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.operations.rehearsal import publication
