@@ -59,7 +59,7 @@ SettingProblem = Callable[[str, str], str | None]
 
 
 def read_kafka_settings(
-    pairs: Iterable[Pair], problems: Problems, wrong: SettingProblem | None = None
+    pairs: Iterable[Pair], problems: Problems, wrong: SettingProblem | None
 ) -> dict[str, str]:
     """Return the settings with their names and values as written, prefixes included.
 

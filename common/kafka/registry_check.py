@@ -90,7 +90,7 @@ class RegistryCheck:
         return f'version {latest.version} of subject "{subject}" cannot be read: {fault}'
 
     def result_problems(
-        self, subject: str, schema: str, columns: Mapping[str, Any], version: int = 0
+        self, subject: str, schema: str, columns: Mapping[str, Any], version: int
     ) -> Sequence[str]:
         """Say what of a query's columns could not be written by an Avro schema.
 

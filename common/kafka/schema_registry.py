@@ -133,7 +133,7 @@ def avro_rows(
     return functions, BatchFunctions(writer.write_all, reader.read_all)
 
 
-def avro_schema(registry: SchemaRegistry, subject: str, version: int = 0) -> tuple[int, Any]:
+def avro_schema(registry: SchemaRegistry, subject: str, version: int) -> tuple[int, Any]:
     """Return the latest version of a subject, or that `version`, and its schema as fastavro has it.
 
     Raises `UnavailableError` if the registry does not answer, and `ConfigError` if it refuses.
@@ -211,7 +211,7 @@ def avro_of_columns(name: str, columns: Mapping[str, Any]) -> Any:
         raise ConfigError(str(error)) from None
 
 
-def avro_columns(schema: Any, field: str = "") -> str:
+def avro_columns(schema: Any, field: str) -> str:
     """Return the columns of a record, or of the record in a field, as DDL of Spark.
 
     Raises `ValueError` for a schema without columns.

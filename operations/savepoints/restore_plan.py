@@ -76,7 +76,7 @@ class RestorePlan:
         *,
         by_key: Collection[str],
         in_place: bool,
-        renewed: Collection[str] = (),
+        renewed: Collection[str],
         spreads: Spreads,
     ) -> None:
         """Find out; see `Restore` for the arguments, and for what it raises."""

@@ -77,7 +77,7 @@ class OutputWriter:
         self,
         runs: SortedRuns,
         num_partitions: Callable[[str], int],
-        wanted: Collection[str] | None = None,
+        wanted: Collection[str] | None,
     ) -> None:
         """Write what goes to the `wanted` topics, or all of it."""
         self._runs = runs

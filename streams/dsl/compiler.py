@@ -21,7 +21,7 @@ from kafka_pipeline.streams.stores import StoreBuilder
 class Compiler:
     """Compiles one graph; operations add their nodes to `builder`."""
 
-    def __init__(self, graph: Graph, stores: Sequence[StoreBuilder[Any, Any]] = ()) -> None:
+    def __init__(self, graph: Graph, stores: Sequence[StoreBuilder[Any, Any]]) -> None:
         """Take the steps of `graph`, and stores that steps use by their names."""
         self.builder = TopologyBuilder()
         self._steps = list(graph.steps)

@@ -15,7 +15,7 @@ END_OF_TIME = 2**63
 """The first timestamp that is too large."""
 
 
-def refuse_timestamp(where: str, timestamp: object, least: int = 0) -> NoReturn:
+def refuse_timestamp(where: str, timestamp: object, least: int) -> NoReturn:
     """Raise `InvalidArgumentError` for an invalid timestamp; `where` says who got it."""
     if type(timestamp) is not int:
         given = f"of the type {type(timestamp).__name__}"

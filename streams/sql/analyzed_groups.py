@@ -162,12 +162,12 @@ def grouped_query(
     rdd_id: int,
     max_collected: int,
     make: Catalyst,
-    calendar: Sequence[str] = (),
-    least_best: int = 0,
+    calendar: Sequence[str],
+    least_best: int,
     *,
-    keeps_distinct: bool = False,
-    is_changelog: bool = False,
-    is_inner: bool = False,
+    keeps_distinct: bool,
+    is_changelog: bool,
+    is_inner: bool,
 ) -> GroupedQuery:
     """Return an analyzed query, with the time of the last record of a group if it gives no time.
 

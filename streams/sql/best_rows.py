@@ -80,7 +80,7 @@ def best_rows(
     sizes: tuple[int, int],
     make: Catalyst,
     *,
-    is_changelog: bool = False,
+    is_changelog: bool,
 ) -> BestRows:
     """Rewrite a function that numbers rows and the operators above, which are from the result down.
 

@@ -57,7 +57,7 @@ class KeptChangelog:
         read: Read,
         *,
         by_time: bool,
-        fields: Collection[str] = (),
+        fields: Collection[str],
     ) -> tuple[pa.Table, Batch]:
         """Return the rows that the table gets and loses, and the records to keep for it.
 
@@ -126,7 +126,7 @@ def differ(
     table: pa.Table,
     *,
     by_time: bool,
-    fields: Collection[str] = (),
+    fields: Collection[str],
 ) -> Mask:
     """Return all records of a batch but the updates that equal the record that they replace.
 

@@ -53,9 +53,7 @@ FOLDED = (
 _COLLECTING = ("CollectList", "CollectSet")
 
 
-def collecting(
-    aggregate: Any, max_collected: int, make: Catalyst, *, keeps_distinct: bool = False
-) -> Any:
+def collecting(aggregate: Any, max_collected: int, make: Catalyst, *, keeps_distinct: bool) -> Any:
     """Return an Aggregate without DISTINCT in its functions, and with bounded collections.
 
     With `keeps_distinct`, functions that are `FOLDED` keep their DISTINCT, for `with_arguments`. A

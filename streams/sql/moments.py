@@ -34,7 +34,7 @@ class Moments:
     differences from the mean.
     """
 
-    def __init__(self, products: Sequence[str], stored: bytes | None = None) -> None:
+    def __init__(self, products: Sequence[str], stored: bytes | None) -> None:
         """Take what `stored` returned; `None` is a group without rows."""
         self._products = products
         self._scale, self._not_finite, *sums = [0] * (len(products) + 2)

@@ -271,7 +271,7 @@ def in_one_partition(plan: Any, rdd_id: int, make: Catalyst, *, is_sorted: bool 
     return plan if made is step.child else step.over(made, make)
 
 
-def require_by_record(plan: Any, rdd_id: int, others: Sequence[str] = ()) -> None:
+def require_by_record(plan: Any, rdd_id: int, others: Sequence[str]) -> None:
     """Raise `QueryError` unless a physical plan works record by record on the way from `input`.
 
     Its operators there may also be of the kinds `others`.

@@ -48,9 +48,7 @@ _INLINE_OUTER = "inline_outer"
 _SETS = (exp.Cube, exp.Rollup, exp.GroupingSets)
 
 
-def upsert_problem(
-    query: str, tables: Collection[str], *, deletes: bool, is_inner: bool = False
-) -> str:
+def upsert_problem(query: str, tables: Collection[str], *, deletes: bool, is_inner: bool) -> str:
     """Return why the results of a query are not upserts by their key; "" if they are.
 
     The words follow the name of the query. Its input has upserts, if it has no groups. Where it

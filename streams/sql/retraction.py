@@ -62,7 +62,7 @@ def retracting(
     rdd_id: int,
     max_collected: int,
     make: Catalyst,
-    best: BestRows | None = None,
+    best: BestRows | None,
 ) -> tuple[Any, list[PlanStep], Collection[int]]:
     """Return an Aggregate that adds and takes out rows, the operators above it, and its arguments.
 

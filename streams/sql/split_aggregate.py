@@ -170,7 +170,7 @@ def merging_plan(
     leaf: Any,
     time_id: int | None,
     make: Catalyst,
-    ranking: Ranking | None = None,
+    ranking: Ranking | None,
 ) -> Any:
     """Return the physical plan that merges the buffers of a leaf and gives the rows of each group.
 
@@ -203,7 +203,7 @@ class _Merging:
         make: Catalyst,
         ranking: Ranking | None = None,
         *,
-        is_ranked: bool = False,
+        is_ranked: bool,
     ) -> None:
         self._parts = parts
         self._ranking = ranking

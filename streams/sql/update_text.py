@@ -74,7 +74,7 @@ class Updates:
         return is_one_way and not self.groups & {*before.moving, "timestamp"}
 
 
-def read_updates(query: str, tables: Collection[str] = ()) -> Updates:
+def read_updates(query: str, tables: Collection[str]) -> Updates:
     """Return how a query that groups records gives and takes updates.
 
     The query must be one that `read_groups` can read. Where its text does not show that values go

@@ -501,7 +501,7 @@ def refuse_settings(
     sources: Sequence[Target],
     file: PipelineFile,
     problems: Problems,
-    names: Sequence[str] = Kind.refused_settings,
+    names: Sequence[str],
 ) -> None:
     """Report sources with settings, of these names, that need more than bytes."""
     for source in sources:

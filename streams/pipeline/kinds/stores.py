@@ -46,7 +46,7 @@ _MAKERS: Mapping[StoreType, Callable[..., StoreBuilder[Any, Any]]] = {
 }
 
 
-def serde_key(name: str, doc: str, default: str | None = None) -> Choice[str]:
+def serde_key(name: str, doc: str, default: str | None) -> Choice[str]:
     """Return a key whose value is the name of a serde."""
     return Choice(name=name, doc=doc, choices=serdes.NAMES, default=default, says="serde")
 
