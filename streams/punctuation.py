@@ -102,9 +102,9 @@ class PunctuationQueue:
 
         `call(callback, now_ms)` makes the call; a callback gets `now_ms`, not its due time. The
         next due time is the first one after `now_ms` that is a whole number of intervals away from
-        the start, so it never drifts. Callbacks may cancel and schedule. Errors of `call` propagate:
-        the punctuation that failed is due again at its next time, and the ones after it are still
-        due.
+        the start, so it never drifts. Callbacks may cancel and schedule. Errors of `call`
+        propagate: the punctuation that failed is due again at its next time, and the ones after it
+        are still due.
 
         Returns how many fired.
         """

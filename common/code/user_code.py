@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -201,7 +202,7 @@ class UserCode:
 
 def _import(module: str) -> ModuleType:
     try:
-        with _own_signal_handlers(module):
+        with _own_settings(module):
             return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
@@ -226,12 +227,14 @@ def _without_ending(module: str) -> str:
 
 
 @contextmanager
-def _own_signal_handlers(module: str) -> Iterator[None]:
-    """Keep the handlers of the signals that daemons and commands handle while a module runs.
+def _own_settings(module: str) -> Iterator[None]:
+    """Keep what daemons and commands need of their process while a module runs.
 
-    Otherwise, a module that sets some when it is imported makes a daemon deaf to Ctrl-C.
+    Otherwise, a module that sets handlers of signals when it is imported makes a daemon deaf to
+    Ctrl-C, and one that sets a timeout for all new sockets ends every call of Spark after it.
     """
     before = {number: signal.getsignal(number) for number in _OWN_SIGNALS}
+    timeout_s = socket.getdefaulttimeout()
     try:
         yield
     finally:
@@ -244,3 +247,11 @@ def _own_signal_handlers(module: str) -> Iterator[None]:
                     module=module,
                     signal=number.name,
                 )
+        if socket.getdefaulttimeout() != timeout_s:
+            socket.setdefaulttimeout(timeout_s)
+            logger.warning(
+                "a module has called socket.setdefaulttimeout while it was imported, which is "
+                "taken back, as connections to Spark would get the timeout: give it to each "
+                "client, or set it in init",
+                module=module,
+            )

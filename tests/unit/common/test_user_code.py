@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -275,3 +276,19 @@ def test_handlers_of_signals_that_a_module_sets_when_it_is_imported_are_taken_ba
         signal.signal(signal.SIGALRM, before)
     assert signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN
     assert [(entry["module"], entry["signal"]) for entry in logs] == [("deaf_code", "SIGTERM")]
+
+
+def test_a_timeout_for_all_sockets_that_a_module_sets_when_it_is_imported_is_taken_back(
+    folder: Path,
+) -> None:
+    (folder / "hasty_code.py").write_text("import socket\nsocket.setdefaulttimeout(5)\n")
+    former = socket.getdefaulttimeout()
+    try:
+        with capture_logs() as logs:
+            UserCode(["hasty_code"], [folder]).import_all()
+        assert socket.getdefaulttimeout() == former
+    finally:
+        socket.setdefaulttimeout(former)
+    (entry,) = logs
+    assert entry["event"].startswith("a module has called socket.setdefaulttimeout")
+    assert entry["module"] == "hasty_code"
