@@ -411,3 +411,6 @@ class _Suppressed(TableReader):
         if waiting.prior is None:
             return None
         return ValueAndTimestamp(self._read_value(waiting.prior), -1)
+
+    def has_expired(self, key: Any) -> bool:
+        return self._parent.has_expired(key)

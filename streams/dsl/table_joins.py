@@ -28,6 +28,7 @@ from kafka_pipeline.streams.dsl.table_values import (
     table_store,
 )
 from kafka_pipeline.streams.engine.either_way import EitherWay
+from kafka_pipeline.streams.event_time.step_time import EXPIRED_LOOKED_UP
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch, Headers, Record, items_of
 from kafka_pipeline.streams.serdes import Serde
@@ -131,7 +132,7 @@ class TableJoiner(EitherWay):
         keys, pairs = items_of(batch.keys), items_of(batch.values)
         # The changes of a batch come from one side: `FromSide` has made it.
         other_table = self._tables[1 - pairs[0][0]]
-        rows = zip(pairs, items_of(batch.timestamps), other_table.get_all(keys), strict=True)
+        rows = zip(keys, pairs, items_of(batch.timestamps), other_table.get_all(keys), strict=True)
         found = [self._result(*row) for row in rows]
         kept = [each is not None for each in found]
         batch = selected(batch, kept)
@@ -146,18 +147,20 @@ class TableJoiner(EitherWay):
     def process_record(self, record: Record) -> None:
         side, _ = record.value
         found = self._tables[1 - side].get(record.key)
-        result = self._result(record.value, record.timestamp, found)
+        result = self._result(record.key, record.value, record.timestamp, found)
         if result is not None:
             self._forward(record.key, *result, record.headers)
 
     def _result(
-        self, value: tuple[int, Change], timestamp: int, found: Found
+        self, key: Any, value: tuple[int, Change], timestamp: int, found: Found
     ) -> tuple[Change, int] | None:
         """Return the result of a side's change and what the other table has, with its time."""
         side, change = value
         if self._skips_older[side] and not change.is_latest:
             self.context.drop(OUT_OF_ORDER)
             return None
+        if self._tables[1 - side].has_expired(key):
+            self.context.drop(EXPIRED_LOOKED_UP)
         other = None
         if found is not None:
             other = found.value
@@ -307,6 +310,9 @@ class _Joined(TableReader):
         if joined is None:
             return None
         return ValueAndTimestamp(joined, max(f.timestamp for f in (left, right) if f is not None))
+
+    def has_expired(self, key: Any) -> bool:
+        return self._left.has_expired(key) or self._right.has_expired(key)
 
 
 def _stores_of(*values: TableValues) -> tuple[str, ...]:

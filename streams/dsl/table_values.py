@@ -44,6 +44,10 @@ class TableReader(ABC):
     def get(self, key: Any) -> Found:
         """Return the latest value of `key` and its time, or `None`."""
 
+    def has_expired(self, key: Any) -> bool:
+        """Return whether the value of `key` has expired, or a part of it, if it ever had one."""
+        return False
+
     def get_all(self, keys: Sequence[Any]) -> Sequence[Found]:
         """Return what `get` returns for each of the keys; each gets a value of its own."""
         return [self.get(key) for key in keys]
@@ -295,6 +299,9 @@ class _Computed(TableReader):
 
     def get_as_of(self, key: Any, timestamp: int) -> Found:
         return self._of(key, self._parent.get_as_of(key, timestamp))
+
+    def has_expired(self, key: Any) -> bool:
+        return self._parent.has_expired(key)
 
     def _of(self, key: Any, found: Found) -> Found:
         if found is None:

@@ -82,6 +82,8 @@ class WindowedAggregate:
     is_shared: bool = False
     """Whether several processors share the store and the time, in a cogroup."""
     sends_old: bool = False
+    is_looked_up: bool = False
+    """Whether joins look windows up."""
     results: str | None = None
     """The child that gets the results, if another one gets late records."""
     late: str | None = None
@@ -93,9 +95,9 @@ class WindowedAggregate:
 class WindowAggregator(FollowsTime):
     """The base of window processors: stream time, late records, and closed windows.
 
-    Where several tasks send the records, time may leap over all that windows are kept for. Joins
-    still look up those that close then, also when answers to them come back to the task. So windows
-    expire by the time before the last one, and not before the answers to them.
+    Time may leap over all that windows are kept for. Joins still look up those that close then: the
+    other side leaps later, and answers may come back to the task. So windows that are looked up
+    expire by `StepTime.settled`, and not before the answers to them.
     """
 
     context: ProcessorContext
@@ -117,11 +119,14 @@ class WindowAggregator(FollowsTime):
             context,
             context.get_state_store(times_store_name(name)),
             is_shared=self.aggregate.is_shared,
+            leap_ms=LOOKED_UP_MS if self.aggregate.is_looked_up else None,
             on_undo=self.forget,
         )
-        self._passed = NO_TIME
+        self._expires_by_records = self.aggregate.is_looked_up and self.time.follows_records
         if not self.time.follows_records:
             self._expiring.follow(NO_TIME)
+        elif self._expires_by_records:
+            self._expiring.follow(self.time.settled - ENDS_MS)
         self._seen_at_ms = context.current_system_time
         idle_ms = self.aggregate.windows.close_after_idle_ms
         if idle_ms is not None:
@@ -159,7 +164,10 @@ class WindowAggregator(FollowsTime):
         """Advance stream time without closing windows; return the time that decides lateness."""
         if self.aggregate.windows.close_after_idle_ms is not None:
             self._seen_at_ms = self.context.current_system_time
-        return self.time.see(timestamp)
+        at = self.time.see(timestamp)
+        if self._expires_by_records:
+            self._expiring.go_on(self.time.settled - ENDS_MS)
+        return at
 
     def forward(self, record: Record) -> None:
         """Forward a result."""
@@ -204,8 +212,7 @@ class WindowAggregator(FollowsTime):
             self._close(now)
         if not self.time.follows_records:
             answered = self.time.after_hold(self.context.task_time.reached_ms)
-            self._expiring.go_on(min(self._passed, answered) - ENDS_MS)
-            self._passed = now
+            self._expiring.go_on(min(self.time.settled, answered) - ENDS_MS)
 
     def _close_when_idle(self, now_ms: int) -> None:
         idle_ms = self.aggregate.windows.close_after_idle_ms
@@ -290,12 +297,15 @@ class AggregateWindows(Operation):
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add the stores and the processor; for late records, a sink and a node next to it."""
-        compiler.add_store(self.store, self._looked_up_ms(compiler))
+        looked_up_ms = self._looked_up_ms(compiler)
+        compiler.add_store(self.store, looked_up_ms)
         compiler.add_store(self.times)
         name, sends_old = step.name, compiler.sends_old_values(step)
         results, late = f"{name}-results", f"{name}-late"
         serdes = TableSerdes(self.store.key_serde, step.value_serde)
-        aggregate = replace(self.aggregate, sends_old=sends_old, serdes=serdes)
+        aggregate = replace(
+            self.aggregate, sends_old=sends_old, is_looked_up=looked_up_ms > 0, serdes=serdes
+        )
         if self.late_to is not None:
             aggregate = replace(aggregate, results=results, late=late)
         compiler.builder.add_processor(
@@ -360,3 +370,7 @@ class _WindowedReader(TableReader):
 
     def get(self, key: Windowed[Any]) -> Found:
         return self._look_up(self._store, key)
+
+    def has_expired(self, key: Windowed[Any]) -> bool:
+        expired: bool = self._store.is_expired(key.window)
+        return expired

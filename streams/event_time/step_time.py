@@ -24,6 +24,8 @@ _TIMES: Serde[tuple[int, int]] = Serde(
 )
 NO_TIME = -1
 _KEY = "time"
+_LEAP_KEY = "leap"
+"""Its pair is the time before the last leap, and that after it."""
 
 _JOIN_TIME: Serde[int] = Serde(
     "times", lambda now: _LAYOUT.pack(now, NO_TIME), lambda data: int(_LAYOUT.unpack(data)[0])
@@ -52,7 +54,11 @@ SPLIT_SESSION = f"{EXPIRED} (split session)"
 """The reason for records in the results that are late for the session next to them. That session
 has closed, so they are in another one, although the gap between both is not exceeded."""
 
-LATE = frozenset((*SENT_ON, *SENT_ON.values(), SPLIT_SESSION))
+EXPIRED_LOOKED_UP = f"{EXPIRED} (looked up)"
+"""The reason for lookups of joins for windows that have expired. The results are as if the table
+that was looked up had never had the window."""
+
+LATE = frozenset((*SENT_ON, *SENT_ON.values(), SPLIT_SESSION, EXPIRED_LOOKED_UP))
 """All reasons of late records."""
 
 
@@ -90,6 +96,11 @@ def time_of(times: bytes) -> int:
     """Return the time of a step with windows, or of a join, from what its store has."""
     now: int = _LAYOUT.unpack(times)[0]
     return now
+
+
+def is_leap(key: bytes) -> bool:
+    """Return whether an entry of a `times_store` is that of the last leap, and not the times."""
+    return key == serdes.string.serialize(_LEAP_KEY)
 
 
 def times_store_name(name: str) -> str:
@@ -134,15 +145,19 @@ class StepTime:
         store: KeyValueStore[str, tuple[int, int]],
         *,
         is_shared: bool = False,
+        leap_ms: int | None = None,
         on_undo: Callable[[], None] = lambda: None,
     ) -> None:
         """`is_shared` says that other processors of the task have the same time.
 
-        `on_undo` is called after the engine has rolled the processor's changes back, and at first.
+        A move by more than `leap_ms` is a leap; see `settled`. `on_undo` is called after the engine
+        has rolled the processor's changes back, and at first.
         """
         self._task = context.task_time
         self._hold_ms = context.hold_ms
         self._is_shared = is_shared
+        self._leap_ms = leap_ms
+        self._leap = (NO_TIME, NO_TIME)
         self._on_undo = on_undo
         self._store = store
         self._generation: int | None = None
@@ -197,6 +212,15 @@ class StepTime:
         return self._now
 
     @property
+    def settled(self) -> int:
+        """The time; until it is `leap_ms` past a leap, the time before that leap.
+
+        Other steps of the task may not have made the leap yet.
+        """
+        now, (before, after) = self.now, self._leap
+        return now if self._leap_ms is None or now > after + self._leap_ms else before
+
+    @property
     def closed(self) -> int:
         """The time up to which windows were emitted."""
         if self._is_shared or self._store.generation != self._generation:
@@ -239,12 +263,17 @@ class StepTime:
     def _reach(self, timestamp: int) -> None:
         now = max(timestamp, self._passed)
         if now > self._now:
+            if self._leap_ms is not None and now - self._now > self._leap_ms:
+                self._leap = (self._now, now)
+                self._store.put(_LEAP_KEY, self._leap)
             self._now = now
             self._store.put(_KEY, (now, self._closed))
 
     def _read(self) -> None:
         # What the engine has undone since must be forgotten here too.
         self._now, self._closed = self._store.get(_KEY) or (NO_TIME, NO_TIME)
+        if self._leap_ms is not None:
+            self._leap = self._store.get(_LEAP_KEY) or (NO_TIME, NO_TIME)
         self._generation = self._store.generation
         self._on_undo()
 

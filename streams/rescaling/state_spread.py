@@ -17,6 +17,7 @@ from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.backfill.partitions import partitions_of
 from kafka_pipeline.streams.event_time.step_time import (
     closed_until,
+    is_leap,
     merged_join_times,
     merged_times,
     times_store_name,
@@ -196,7 +197,8 @@ class StateSpread:
         return {
             task: closed_until(row.value or b"")
             for task in range(self._tasks.before)
-            for row in self._state.last(times_store_name(store), task).values()
+            for key, row in self._state.last(times_store_name(store), task).items()
+            if not is_leap(key)
         }
 
     def _copies(self, store: str, most: int | None = None) -> Iterator[SpreadRow]:

@@ -58,6 +58,10 @@ class SessionStore(SegmentedStore[K, V]):
         data = self._store.get(session_key(self._write_key(key), start, end))
         return None if data is None else self._read(data)
 
+    def is_expired(self, window: Window) -> bool:
+        """Return whether a session has expired, if there ever was one."""
+        return window.end < self.live_from
+
     def fetch(self, key: K) -> StoreIterator[tuple[Windowed[K], V]]:
         """Return the sessions of a key, the oldest first."""
         return self.find_sessions(key, 0, MAX_TIME)

@@ -139,6 +139,10 @@ class WindowStore(SegmentedStore[K, V]):
         self.writes += 1
         self._store.put_many(changes, latest)
 
+    def is_expired(self, window: Window) -> bool:
+        """Return whether a window has expired, if there ever was one."""
+        return window.start < self.live_from
+
     def fetch(self, key: K, time_from: int, time_to: int) -> StoreIterator[tuple[int, V]]:
         """Return starts and values of the windows of a key, the oldest first."""
         return self._fetch(key, time_from, time_to, reverse=False)

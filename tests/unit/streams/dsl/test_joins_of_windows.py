@@ -11,12 +11,13 @@ from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.streams.dsl.table import Table
 from kafka_pipeline.streams.dsl.window_aggregates import Windows
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
+from kafka_pipeline.streams.engine.outputs import Dropped
 from kafka_pipeline.streams.event_time.input_time import InputTime, Mark
 from kafka_pipeline.streams.event_time.progress import Progress
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs
 from tests.unit.streams.dsl.running import builder, outputs, pipe
-from tests.unit.streams.nodes import Tasks, batch
+from tests.unit.streams.nodes import Nodes, Tasks, batch, sent
 
 Make = Callable[[StreamsBuilder, str], Table]
 
@@ -109,6 +110,93 @@ def test_windows_of_both_sides_meet_although_time_leaps(kind: Windows) -> None:
     input_time.learn(dict.fromkeys(places, Mark(1, week, week)))
     found = [value for _, _, value, _ in tasks.run()]
     assert set(found) == {b"1,1"}
+
+
+WEEK_MS = 7 * 86_400_000
+LEAPS: dict[str, Make] = {
+    "on close": counts(SHORT, "on_close"),
+    "suppress": final(SHORT),
+    "sliding": counts(windows.sliding(10, grace_ms=0), "on_close"),
+    "hopping": final(windows.hopping(10, advance_ms=5, grace_ms=0)),
+    "sessions": counts(SESSIONS, "on_close"),
+}
+
+
+class Sides:
+    """Both sides of a join of windows in a task that reads sources, whose records set the time."""
+
+    def __init__(self, make: Make) -> None:
+        built = builder()
+        joined = make(built, "left").outer_join(make(built, "right"), lambda a, b: f"{a},{b}")
+        joined.to_stream().map(lambda key, value: (key.key, value)).to("out")
+        (self._group,) = built.build().groups
+        self._nodes = Nodes(self._group)
+
+    def process(self, topic: str, *times: int) -> None:
+        size = len(times)
+        rows = batch([b"x"] * size, keys=[b"k"] * size, timestamps=times, topic=topic)
+        assert not self._nodes.process(rows)
+
+    def commit(self) -> None:
+        for store in self._nodes.stores.values():
+            store.commit(1)
+
+    def restart(self) -> None:
+        """Commit, and start the task again with what the stores have."""
+        self.commit()
+        self._nodes = Nodes(self._group, stores=self._nodes.stores)
+
+    def taken(self) -> tuple[bytes | None, int]:
+        """Return the last result, and how many lookups came too late, since the last call."""
+        outputs, self._nodes.runtime.outputs[:] = list(self._nodes.runtime.outputs), []
+        expired = Dropped("expired (looked up)", "Joined")
+        lookups = [each for each in outputs if isinstance(each, Dropped)]
+        assert {each.reason for each in lookups} <= {expired.reason}
+        return next((value for _, _, value, _ in sent(outputs)[::-1]), None), len(lookups)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("leap_ms", [86_400_001, 2 * 86_400_000, WEEK_MS, 500 * WEEK_MS])
+@pytest.mark.parametrize("first", ["left", "right"])
+@pytest.mark.parametrize("make", LEAPS.values(), ids=LEAPS)
+def test_windows_meet_although_one_side_leaps_first(
+    make: Make, first: str, leap_ms: int, restarts: bool
+) -> None:
+    sides, second = Sides(make), "right" if first == "left" else "left"
+    sides.process(first, 11)
+    sides.process(second, 11)
+    sides.commit()
+    sides.taken()
+    now = leap_ms + 11
+    sides.process(first, now)
+    sides.commit()
+    sides.process(first, now + 50, now + 86_000_000)
+    if restarts:
+        sides.taken()
+        sides.restart()
+    sides.process(second, now + 86_000_000)
+    assert sides.taken() == (b"1,1", 0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        counts(SHORT, "on_close"),
+        final(SHORT),
+        lambda built, topic: counts(SESSIONS, "on_close")(built, topic).map_values(lambda n: n),
+    ],
+    ids=["on close", "suppress", "view of sessions"],
+)
+def test_windows_expire_a_day_after_a_leap_and_their_lookups_are_counted(make: Make) -> None:
+    sides = Sides(make)
+    sides.process("left", 11)
+    sides.process("right", 11)
+    for passed_ms in (WEEK_MS, WEEK_MS + 86_400_001):
+        sides.process("left", passed_ms + 11)
+        sides.commit()
+    assert sides.taken()[1] == 0
+    sides.process("right", WEEK_MS + 86_400_012)
+    assert sides.taken() == (b"None,1", 1)
 
 
 def test_a_closed_session_that_is_kept_for_a_join_does_not_change() -> None:

@@ -29,11 +29,29 @@ SLOW, FAST = (
     for number in (0, 1)
 )
 
+WEEK_MS = 7 * 86_400_000
+
 
 def counting(kind: Windows) -> Topology:
     built = builder()
     table = built.stream("in").group_by_key().windowed_by(kind, emit="on_close")
     found = table.count(name="W").to_stream()
+    found.map(lambda key, value: (f"{key.key} {key.window.start}", value)).to(
+        "out", value_serde=serdes.int64
+    )
+    return built.build()
+
+
+def joining() -> Topology:
+    built = builder()
+    left, right = (
+        built.stream(topic)
+        .group_by_key()
+        .windowed_by(windows.tumbling(100, grace_ms=50), emit="on_close")
+        .count(name=name)
+        for topic, name in (("in", "W"), ("right", "R"))
+    )
+    found = left.outer_join(right, lambda a, b: (a or 0) + 10 * (b or 0)).to_stream()
     found.map(lambda key, value: (f"{key.key} {key.window.start}", value)).to(
         "out", value_serde=serdes.int64
     )
@@ -68,6 +86,33 @@ def test_what_one_task_has_emitted_does_not_come_again_and_the_rest_does() -> No
         (f"{SLOW.decode()} 200", 1),
         (f"{FAST.decode()} 200", 3),
     ]
+
+
+def test_what_one_task_has_emitted_since_a_leap_does_not_come_again() -> None:
+    sharded, slow, fast = Sharded(joining(), 2), SLOW.decode(), FAST.decode()
+    sharded.pipe(("in", key, b"", time) for key in (SLOW, FAST) for time in (0, WEEK_MS))
+    sharded.results.clear()
+    sharded.pipe([("in", SLOW, b"", WEEK_MS + 20), ("in", FAST, b"", WEEK_MS + 260)])
+    assert results(sharded) == [(f"{fast} {WEEK_MS}", 1)]
+    sharded.results.clear()
+    merged = sharded.rescaled(1)
+    merged.pipe([("in", SLOW, b"", WEEK_MS + 140), ("in", FAST, b"", WEEK_MS + 400)])
+    assert results(merged) == [
+        (f"{slow} {WEEK_MS}", 2),
+        (f"{slow} {WEEK_MS + 100}", 1),
+        (f"{fast} {WEEK_MS + 200}", 1),
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_windows_meet_although_tasks_change_between_the_leaps_of_both_sides(count: int) -> None:
+    sharded = Sharded(joining(), 2)
+    sharded.pipe((topic, key, b"", 100) for topic in ("in", "right") for key in (SLOW, FAST))
+    sharded.pipe(("in", key, b"", WEEK_MS) for key in (SLOW, FAST))
+    sharded = sharded.rescaled(count)
+    sharded.results.clear()
+    sharded.pipe(("right", key, b"", WEEK_MS) for key in (SLOW, FAST))
+    assert sorted(results(sharded)) == sorted((f"{key.decode()} 100", 11) for key in (SLOW, FAST))
 
 
 def test_days_that_one_task_has_emitted_do_not_come_again() -> None:
