@@ -14,8 +14,8 @@ from kafka_pipeline.common.errors import PipelineError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.desired_state import Deployment, is_same
+from kafka_pipeline.deployment.other_code import other_code
 from kafka_pipeline.deployment.plan import Plan
-from kafka_pipeline.deployment.state_formats import other_code
 from kafka_pipeline.deployment.store_contents import StateEffect
 
 REST_TIMEOUT_S = 300.0

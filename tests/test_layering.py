@@ -374,7 +374,7 @@ CORES = (
     "deployment/change.py",
     "deployment/plan.py",
     "deployment/renames.py",
-    "deployment/state_formats.py",
+    "deployment/other_code.py",
     "deployment/store_contents.py",
     "jobmanager/leadership.py",
     "jobmanager/ownership.py",

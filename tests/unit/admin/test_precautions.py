@@ -29,7 +29,7 @@ from kafka_pipeline.deployment.desired_state import (
 from kafka_pipeline.deployment.plan import Plan, plan
 from kafka_pipeline.deployment.store_contents import StateEffect, StateName, Verdict
 from kafka_pipeline.operations.savepoints import create
-from tests.unit.deployment.test_state_formats import CLASS, NAMES, QUERY, job
+from tests.unit.deployment.test_other_code import CLASS, NAMES, QUERY, job
 
 BEFORE = PipelineVersion(1, job(CLASS), "", 0, "ada")
 

@@ -23,7 +23,7 @@ from kafka_pipeline.common.pipelines.specs import (
 )
 from kafka_pipeline.common.pipelines.store_specs import StoreSpec
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.deployment.state_formats import other_code
+from kafka_pipeline.deployment.other_code import other_code
 
 NAMES = TopicNames("job", "in", "out")
 TOTALS = StoreSpec(name="totals", value="json")
