@@ -108,13 +108,13 @@ def _require_planned(proposal: Proposal, deployment: Deployment) -> None:
     if proposal.after is None or proposal.after == newest:
         return
     raise ChangedMeanwhileError(
-        f"{deployment.version(newest).made_by} made version {newest} after this change was planned. "
-        "Nothing has changed: look at `pipeline plan` again, which compares with that version"
+        f"{deployment.version(newest).made_by} made version {newest} after this change was "
+        "planned, so nothing is applied: look at `pipeline plan` again, which compares with it"
     )
 
 
 def newest_number(deployment: Deployment) -> int:
-    """Return the number of the version that was made last, whether it runs or not; 0 if none was."""
+    """Return the number of the version that was made last; 0 if none was."""
     return max(deployment.numbers, default=0)
 
 
@@ -197,7 +197,8 @@ def ways_out(found: Plan) -> str:
             "record of its input, and its results start again",
             *(
                 f"  - `pipeline apply --rebuild {id_}`: the new version computes the state "
-                "again from its sources, as far as these still have the records"
+                "again from its sources, as far as these still have the records. Results for these "
+                "records are not sent again"
                 for id_ in found.impossible_entries
             ),
             f"  - `pipeline apply {ids}`: their state begins empty, and they go on in their "

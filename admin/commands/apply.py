@@ -143,8 +143,8 @@ def apply(
     the command if it was interrupted.
 
     Exit codes: 0 done, 1 the version was rolled back, a task failed, a FAILED task holds the change
-    up, or the answer was no, 2 the pipeline cannot run in this job, 3 Kafka does not answer, or
-    time is up.
+    up, somebody else made another version meanwhile, or the answer was no, 2 the pipeline cannot
+    run in this job, 3 Kafka does not answer, or time is up.
     """
     settings, loaded = load_files(config, pipeline)
     text = pipeline.read_text("utf-8")

@@ -22,8 +22,9 @@ def backfill(
         typer.Option(
             "--from",
             metavar="[NAME=]WHERE",
-            help="A Parquet or CSV file, a folder of them, or topic:NAME[@from..to] with offsets "
-            "or times (digits alone are an offset, a date is 2026-01-31); once for each source.",
+            help="A Parquet or CSV file, a folder of them, topic:NAME, or topic:NAME@FROM..TO with "
+            "offsets or times (digits alone are an offset, a date is 2026-01-31); once for each "
+            "source.",
         ),
     ],
     to: Annotated[
@@ -44,6 +45,7 @@ def backfill(
     start, or Kafka does not answer.
     """
     # Imported late: Arrow and Spark take a while, and most commands do not need them.
+    from kafka_pipeline.streams.backfill.places import is_by_time
     from kafka_pipeline.streams.backfill.plan import make_plan
     from kafka_pipeline.streams.backfill.run import default_work, run_backfill
     from kafka_pipeline.streams.backfill.spark_jobs import BoundedJobs
@@ -52,5 +54,10 @@ def backfill(
     result = run_backfill(plan, work or default_work(plan), Console(stderr=True), BoundedJobs)
     written = ", ".join(f"{count:,} to {topic}" for topic, count in result.written.items())
     typer.echo(f"{counted(result.read, 'record')} read; written: {written or 'none'}")
+    if not result.read and any(is_by_time(where) for where in plan.sources.values()):
+        typer.echo(
+            "the range has no records: its times are those that Kafka has of records, also if the "
+            "source takes event time from a field"
+        )
     if result.skipped or result.dropped:
         typer.echo(f"{result.skipped:,} skipped, {result.dropped:,} dropped")

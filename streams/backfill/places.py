@@ -94,6 +94,12 @@ def read_source(text: str) -> Where:
     return TopicRange(_checked(name), start, end)
 
 
+def is_by_time(where: Where) -> bool:
+    """Whether a place is a part of a topic that a time limits."""
+    limits = (where.start, where.end) if isinstance(where, TopicRange) else ()
+    return any(_Limit.of(limit).is_time for limit in limits if limit)
+
+
 def read_target(text: str) -> Path | str:
     """Return a folder, or the name of a topic."""
     if text.startswith(_TOPIC):

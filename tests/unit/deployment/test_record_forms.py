@@ -92,9 +92,8 @@ def test_what_makes_rows_of_groups_goes_into_the_tasks_of_a_join_once_its_arc_is
     # Rows of other groups do not meet those that wait.
     (arc,) = plan(within, load(TOTALS % ("max", "fail")), ()).arcs
     assert (arc.topic, arc.writers, arc.reader) == ("T_groups-repartition", ("T.a_b",), "T")
-    assert arc.change.startswith(
-        "its keys and values stay bytes or rows of a query as json, but are written in another way. "
-    )
+    stay = "its keys and values stay bytes or rows of a query as json, but are written in another"
+    assert arc.change.startswith(f"{stay} way. ")
 
 
 @pytest.mark.parametrize(

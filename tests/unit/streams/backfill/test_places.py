@@ -14,6 +14,7 @@ from kafka_pipeline.streams.backfill.places import (
     Files,
     TopicRange,
     Where,
+    is_by_time,
     offsets_of,
     read_source,
     read_sources,
@@ -103,6 +104,20 @@ def test_a_target_is_a_folder_or_a_topic(tmp_path: Path) -> None:
 def test_a_target_that_is_no_folder_of_its_own_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_target(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("history/", False),
+        ("topic:in", False),
+        ("topic:in@5..7", False),
+        ("topic:in@5..2026-01-31", True),
+        ("topic:in@2026-01-31..", True),
+    ],
+)
+def test_times_can_limit_a_part_of_a_topic(text: str, expected: bool) -> None:
+    assert is_by_time(read_source(text)) is expected
 
 
 class Broker(Admin):
