@@ -145,6 +145,7 @@ def test_queries_change_as_the_plan_says(tmp_path: Path, bootstrap_servers: str)
         assert changes.effects() == {"Counter": "kept", "Best": "kept", "Totals": "impossible"}
         shown = changes.run("plan").stdout
         assert "the aggregate functions were sum" in shown
+        assert "pipeline apply --lose Totals" in shown
         done = changes.run("apply", "--yes")
         assert done.returncode == 2
         assert "the aggregate functions were sum" in done.stderr
