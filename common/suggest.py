@@ -30,6 +30,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def is_or_are(items: Sequence[object]) -> str:
+    """Return the verb that goes with a list of items."""
+    return "is" if len(items) == 1 else "are"
+
+
 def listed(names: Sequence[str], most: int = 5) -> str:
     """Return the first names, and the number of the others: `a, b and 3 more`."""
     others = len(names) - most

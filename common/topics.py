@@ -174,3 +174,7 @@ class TopicLimits:
         if now_ms - timestamp > self.before_ms:
             return f"more than {self.before_ms} ms behind the clock ({_BEFORE})"
         return ""
+
+
+NO_LIMITS = TopicLimits(2**31 - 1)
+"""The limits of a topic that takes all records."""

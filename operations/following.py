@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 
 from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
@@ -13,7 +13,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
-from kafka_pipeline.common.suggest import counted, listed
+from kafka_pipeline.common.suggest import counted, is_or_are, listed
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.deployment.arc_contents import ArcContents, held_up, ways_on
 from kafka_pipeline.deployment.change import VersionChange
@@ -84,7 +84,7 @@ def _progress(deployment: Deployment, status: ClusterStatus, number: int) -> tup
     before, coming = deployment.current, deployment.coming
     if before is not None and coming is not None:
         arcs = [arc.topic for arc in VersionChange(before.pipeline, coming.pipeline).left]
-        return False, f"version {number} follows once {', '.join(arcs)} {_are(arcs)} drained"
+        return False, f"version {number} follows once {', '.join(arcs)} {is_or_are(arcs)} drained"
     pipeline = deployment.version(number).pipeline
     held = sum(info.is_held for info in status.tasks)
     late = [f"{info.task} (TaskManager {info.owner})" for info in status.tasks if info.is_overdue]
@@ -158,7 +158,3 @@ def _wanted(pipeline: Pipeline, wish: Wish) -> dict[TaskId, str]:
 def _is_of(status: TaskStatus, wanted: Mapping[TaskId, str]) -> bool:
     """Whether a status is about what is to run: what was reported before may not be."""
     return status.fingerprint == wanted.get(status.task)
-
-
-def _are(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"

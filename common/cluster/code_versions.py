@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.specs import CodeSpec, DataFrameSpec, TopologySpec
+from kafka_pipeline.common.suggest import is_or_are
 
 CodeVersions = Mapping[str, Mapping[str, tuple[int, ...]]]
 """The ids of the TaskManagers that run a version of a module, by module and by fingerprint."""
@@ -52,7 +53,9 @@ class CodeChange:
         of = f", which has the code of {', '.join(self.processors)}" if self.processors else ""
         noun = "TaskManager" if len(self.task_managers) == 1 else "TaskManagers"
         runs = f"{noun} {', '.join(map(str, self.task_managers))}"
-        line = f"{self.module}{of}: takes effect once {runs} {_is(self.task_managers)} restarted"
+        line = (
+            f"{self.module}{of}: takes effect once {runs} {is_or_are(self.task_managers)} restarted"
+        )
         if not self.has_topology:
             return line
         return f"{line}. It has a topology, so restart before you apply"
@@ -90,7 +93,3 @@ def _is_in(module: str, spec: object) -> bool:
         return False
     own = spec.code.partition(":")[0]
     return own == module or own.startswith(f"{module}.")
-
-
-def _is(items: Sequence[object]) -> str:
-    return "is" if len(items) == 1 else "are"

@@ -13,7 +13,7 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.common.topics import TopicLimits
+from kafka_pipeline.common.topics import NO_LIMITS, TopicLimits
 from kafka_pipeline.streams.backfill.kept_state import KeptState
 from kafka_pipeline.streams.backfill.outputs import OutputWriter, SortedRuns
 from kafka_pipeline.streams.backfill.sorted_runs import batches, least_clocks
@@ -31,7 +31,6 @@ from kafka_pipeline.streams.pipeline.units import group_of, settings_of
 from kafka_pipeline.streams.sql.spec import Queries
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
 
-_NO_LIMITS = TopicLimits(2**31 - 1)
 _MOST_UNCOMMITTED = 100_000
 _NEVER_MS = 2**63
 
@@ -59,7 +58,7 @@ class Topics:
 
     def limits(self, topic: str) -> TopicLimits:
         """Return what a topic accepts; a file takes all records."""
-        return self.in_kafka.get(topic, _NO_LIMITS)
+        return self.in_kafka.get(topic, NO_LIMITS)
 
     def recheck_limits(self, topic: str) -> None:
         """Confirm the limits of a topic: a bounded run does not follow changes."""

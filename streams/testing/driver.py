@@ -21,7 +21,7 @@ from kafka_pipeline.common.pipelines.processors import SOURCE, PipelineProcessor
 from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
 from kafka_pipeline.common.suggest import did_you_mean
-from kafka_pipeline.common.topics import TopicLimits
+from kafka_pipeline.common.topics import NO_LIMITS, TopicLimits
 from kafka_pipeline.common.user_series import user_series
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
@@ -54,8 +54,6 @@ from kafka_pipeline.streams.testing.driver_topics import (
 )
 from kafka_pipeline.streams.testing.store_getters import StoreGetters
 from kafka_pipeline.streams.type_variables import K, V
-
-_NO_LIMITS = TopicLimits(2**31 - 1)
 
 
 class TopologyTestDriver(StoreGetters):
@@ -448,7 +446,7 @@ class TopologyTestDriver(StoreGetters):
 
     def limits(self, topic: str) -> TopicLimits:
         """Return that a topic accepts all records."""
-        return _NO_LIMITS
+        return NO_LIMITS
 
     def recheck_limits(self, topic: str) -> None:
         """Confirm the limits of a topic: they never change."""
