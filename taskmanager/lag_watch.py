@@ -8,12 +8,16 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import structlog
+
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.offsets import FirstRecord
 from kafka_pipeline.common.protocol.messages import MISSED_BEATS, ProcessorReplica
 from kafka_pipeline.common.tasks import TaskId
+
+logger = structlog.get_logger()
 
 LEAST_INTERVAL_S = 1.0
 CLOSE_LOOK_S = 10.0
@@ -257,4 +261,7 @@ class LagWatch:
 
     def _run(self) -> None:
         while not self._stopped.wait(self._interval_s):
-            self.look()
+            try:
+                self.look()
+            except Exception:
+                logger.exception("lag is not known")

@@ -79,7 +79,10 @@ class UnusedState:
 
     def _run(self) -> None:
         while not self._stopped.wait(LOOK_INTERVAL_S):
-            self.look()
+            try:
+                self.look()
+            except Exception:
+                logger.exception("unused state is not looked for")
 
 
 def _folders_in(directory: Path) -> list[Path]:

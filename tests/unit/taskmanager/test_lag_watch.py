@@ -7,11 +7,13 @@ from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.offsets import FirstRecord
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager import lag_watch
 from kafka_pipeline.taskmanager.lag_watch import CLOSE_LOOK_S, LagWatch
 from tests.unit.taskmanager.fakes import CONFIG, TIMEOUT_S, Clock, FakeBrokers, replica
 
@@ -148,6 +150,25 @@ def test_all_tasks_are_asked_for_in_one_go() -> None:
     rig = Rig(replica(0), replica(1))
     rig.look()
     assert rig.asked("ends") == [{HERE, ("in", 1)}]
+
+
+def test_an_unforeseen_error_is_logged_and_the_next_look_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lag_watch, "LEAST_INTERVAL_S", 0.01)
+    watch = LagWatch(replace(CONFIG, heartbeat_interval_ms=1), FakeBrokers())
+    looked = threading.Semaphore(0)
+
+    def look() -> None:
+        looked.release()
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(watch, "look", look)
+    with capture_logs() as logs:
+        watch.start()
+        assert all(looked.acquire(timeout=TIMEOUT_S) for _ in range(2))
+        watch.close()
+    assert {(line["event"], line["log_level"]) for line in logs} == {("lag is not known", "error")}
 
 
 def test_without_tasks_nobody_is_asked() -> None:
