@@ -276,7 +276,7 @@ ONLY_THE_LOADER_SEES = re.compile(
     "|belongs to a (query|function|join of two inputs) with"
     "|slide must not be above window"
     "|under sources, none is given"
-    "|only a SELECT that reads input"
+    "|only a SELECT that reads input|of the query cannot be read"
 )
 
 
