@@ -15,6 +15,7 @@ from kafka_pipeline.common.kafka.setting_problem import setting_problem
 from kafka_pipeline.common.monitoring import logs
 from kafka_pipeline.common.monitoring.monitoring import Monitoring
 from kafka_pipeline.common.process.cli import run_command
+from kafka_pipeline.common.process.heap import trimmed_heap
 from kafka_pipeline.common.process.open_files import raise_limit
 from kafka_pipeline.console.server import running_console
 from kafka_pipeline.jobmanager.daemon import JobManagerDaemon
@@ -61,7 +62,7 @@ def jobmanager(
     warn_of_readable_secrets(config, settings)
     raise_limit()
     monitoring = Monitoring(settings)
-    with running_console(settings) as console:
+    with running_console(settings) as console, trimmed_heap():
         admin = Admin(settings)
         if file is None:
             admin.check_broker()

@@ -16,6 +16,7 @@ from kafka_pipeline.common.kafka.setting_problem import setting_problem
 from kafka_pipeline.common.monitoring import logs
 from kafka_pipeline.common.monitoring.monitoring import Monitoring
 from kafka_pipeline.common.process.cli import run_command
+from kafka_pipeline.common.process.heap import trimmed_heap
 from kafka_pipeline.common.process.stop_signals import StopSignals
 from kafka_pipeline.deployment.desired_state import task_managers_of
 from kafka_pipeline.deployment.job import connected, read_deployment
@@ -62,7 +63,8 @@ def taskmanager(
             if signals.is_requested:
                 return
             raise
-        daemon.run()
+        with trimmed_heap():
+            daemon.run()
 
 
 def require_allowed(config: Config, tm_id: int) -> None:

@@ -18,6 +18,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.group_positions import GroupPositions
 from kafka_pipeline.common.kafka.offsets import Offsets
 from kafka_pipeline.common.monitoring import logs
+from kafka_pipeline.common.process.heap import trimmed_heap
 from kafka_pipeline.streams.stores.resources import StoreResources
 from kafka_pipeline.taskmanager.channel import WorkerChannel, tell_of_death
 from kafka_pipeline.taskmanager.channel_messages import Died
@@ -90,6 +91,7 @@ def run(settings: ThreadSettings, marks: Marks) -> None:
         closing(context.lag_watch),
         closing(context.time_watch),
         closing(unused),
+        trimmed_heap(),
     ):
         context.lag_watch.start()
         context.time_watch.start()
