@@ -28,7 +28,7 @@ def run_closed(words: list[str], folder: Path) -> int:
         ("pipeline describe config.yaml pipeline.yaml", 0),
         ("pipeline describe config.yaml none.yaml", 2),
         ("taskmanager 0 1 no_folder.yaml", 3),
-        ("jobmanager config.yaml none.yaml", 2),
+        ("jobmanager none.yaml pipeline.yaml", 2),
     ],
 )
 def test_a_command_without_its_streams_ends_as_with_them(
